@@ -1,0 +1,92 @@
+"""``OpCall``: one operator call of a graph, with its arguments by schema name. Nobody else decodes ``node.args``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from torchkiln_core.errors import InternalError
+
+
+def source_of(node: torch.fx.Node) -> str | None:
+    """The user's source line and module of a node, such as ``model.py:12 in forward: x = self.conv(x) (module: layer1.0.conv1)``."""
+    parts: list[str] = []
+    trace = node.meta.get("stack_trace")
+    if trace:
+        lines = [line.strip() for line in str(trace).strip().splitlines()]
+        frames = [index for index, line in enumerate(lines) if line.startswith("File ")]
+        if frames:
+            last = frames[-1]
+            place, code = lines[last], lines[last + 1] if last + 1 < len(lines) else ""
+            pieces = place.split(",")
+            path = pieces[0].removeprefix('File "').rstrip('"')
+            number = pieces[1].strip().removeprefix("line ") if len(pieces) > 1 else "?"
+            function = pieces[2].strip() if len(pieces) > 2 else ""
+            parts.append(f"{path}:{number} {function}: {code}".strip())
+    module = module_path(node)
+    if module:
+        parts.append(f"(module: {module})")
+    return " ".join(parts) or None
+
+
+def module_path(node: torch.fx.Node) -> str | None:
+    """Qualified name of the innermost module that a node was traced in."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return None
+    path = list(stack.values())[-1][0]
+    return str(path) or None
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """An ATen call: ``arguments`` by the names of its schema, defaults filled in; tensors stay FX nodes.
+
+    ``outputs`` holds the fake tensors (or symbolic integers) that the call returns, one per result.
+    """
+
+    target: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    outputs: tuple[Any, ...]
+    node: torch.fx.Node
+    where: str | None
+
+    @staticmethod
+    def from_node(node: torch.fx.Node) -> OpCall:
+        """Decodes a ``call_function`` node.
+
+        Raises:
+            InternalError: The node is no call, lacks ``meta["val"]``, or its arguments do not fit the operator's schema.
+        """
+        if node.op != "call_function" or not callable(node.target):
+            raise InternalError(f"node {node.name}: expected a call_function, got {node.op}", where=source_of(node))
+        if isinstance(node.target, torch._ops.OpOverload):
+            arguments = _by_schema(node, node.target._schema)
+        else:
+            arguments = {str(index): arg for index, arg in enumerate(node.args)} | dict(node.kwargs)
+        if "val" not in node.meta:
+            raise InternalError(f"node {node.name} ({node.target}): no meta['val']", where=source_of(node))
+        value = node.meta["val"]
+        outputs = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        return OpCall(node.target, arguments, outputs, node, source_of(node))
+
+
+def _by_schema(node: torch.fx.Node, schema: torch._C.FunctionSchema) -> dict[str, Any]:
+    positional = [argument for argument in schema.arguments if not argument.kwarg_only]
+    known = {argument.name for argument in schema.arguments}
+    if len(node.args) > len(positional) or not set(node.kwargs) <= known:
+        raise InternalError(f"node {node.name}: arguments do not fit {schema}", where=source_of(node))
+    given = {argument.name: value for argument, value in zip(positional, node.args, strict=False)} | dict(node.kwargs)
+    result: dict[str, Any] = {}
+    for argument in schema.arguments:
+        if argument.name in given:
+            result[argument.name] = given[argument.name]
+        elif argument.has_default_value():
+            result[argument.name] = argument.default_value
+        else:
+            raise InternalError(f"node {node.name}: {schema} needs {argument.name}", where=source_of(node))
+    return result

@@ -1,0 +1,135 @@
+"""Options, by stage. Each field exists once and is documented once; ``torchkiln.compile`` takes all of them as keywords.
+
+``option(..., keyed=True)`` marks a field that changes what is built and so enters the plan key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+
+def option(default: Any, doc: str, *, keyed: bool) -> Any:
+    """A field of an options class with its documentation and whether it enters the plan key."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "keyed": keyed})
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringOptions:
+    """How a program is lowered."""
+
+    lowering_debug: bool = option(False, "Run the graph before and after every pass and name the first pass that changes a result.", keyed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOptions:
+    """How a program is divided."""
+
+    min_block_size: int = option(
+        5, "Engine segments with fewer calls run in PyTorch, unless the whole program is one engine segment.", keyed=False
+    )
+    torch_executed_ops: tuple[str | Callable[..., Any], ...] = option(
+        (), "Operators that stay in PyTorch, as objects or names with or without overload (`aten.relu`).", keyed=False
+    )
+    torch_executed_modules: tuple[str | type, ...] = option(
+        (), "Modules that stay in PyTorch, as qualified names (globs allowed) or classes.", keyed=False
+    )
+    require_full_compilation: bool = option(False, "Raise a PartitionError that lists every rejection instead of leaving calls in PyTorch.", keyed=False)
+
+    def __post_init__(self) -> None:
+        if self.min_block_size < 1:
+            raise ValueError(f"min_block_size: expected at least 1, got {self.min_block_size}")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How plans are built."""
+
+    targets: tuple[str, ...] = option(
+        (), "What plans are built for: `sm_86`, `sm_89`, `sm_120`, ... or `current`. Empty: the GPU at hand, if there is one.", keyed=True
+    )
+    workspace_bytes: int | None = option(None, "Upper limit of an engine's scratch memory in bytes.", keyed=True)
+    allow_tf32: bool = option(False, "Let fp32 matrix products and convolutions use TF32.", keyed=True)
+    optimization_level: int | None = option(None, "TensorRT's builder optimization level, 0 to 5.", keyed=True)
+
+    def __post_init__(self) -> None:
+        if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:
+            raise ValueError(f"optimization_level: expected 0 to 5, got {self.optimization_level}")
+        if self.workspace_bytes is not None and self.workspace_bytes <= 0:
+            raise ValueError(f"workspace_bytes: expected a positive number of bytes, got {self.workspace_bytes}")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """How the compiled program runs."""
+
+    engine: Literal["auto", "tensorrt", "reference"] = option(
+        "auto", "`tensorrt`, `reference`, or `auto`: TensorRT where a library and a GPU it supports are there, else the reference.", keyed=False
+    )
+    weights: Literal["auto", "frozen", "follow"] = option(
+        "auto",
+        "`follow` notices parameters that change after compilation, `frozen` does not look. `auto`: frozen ahead of time, follow under torch.compile.",
+        keyed=False,
+    )
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("engine", ("auto", "tensorrt", "reference")), ("weights", ("auto", "frozen", "follow"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of every stage."""
+
+    lowering: LoweringOptions = LoweringOptions()
+    partition: PartitionOptions = PartitionOptions()
+    build: BuildOptions = BuildOptions()
+    runtime: RuntimeOptions = RuntimeOptions()
+
+    @staticmethod
+    def from_keywords(keywords: Mapping[str, Any]) -> Options:
+        """Sorts keyword arguments into their stages; lists become tuples.
+
+        Raises:
+            ValueError: Unknown keyword (with a suggestion), or a value outside its range.
+            TypeError: A value of the wrong type.
+        """
+        home = {item.name: stage.name for stage in dataclasses.fields(Options) for item in dataclasses.fields(cast(Any, stage.default))}
+        stages: dict[str, dict[str, Any]] = {stage.name: {} for stage in dataclasses.fields(Options)}
+        for name, value in keywords.items():
+            if name not in home:
+                close = difflib.get_close_matches(name, home, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known options: {', '.join(sorted(home))}"
+                raise ValueError(f"unknown option {name!r}: {hint}")
+            stages[home[name]][name] = tuple(value) if isinstance(value, (list, set)) else value
+        defaults = Options()
+        merged = {name: _replace(getattr(defaults, name), given) for name, given in stages.items()}
+        return Options(**merged)
+
+    @staticmethod
+    def fields() -> tuple[dataclasses.Field[Any], ...]:
+        """Every option of every stage, in order."""
+        return tuple(item for stage in dataclasses.fields(Options) for item in dataclasses.fields(cast(Any, stage.default)))
+
+    def keyed(self) -> dict[str, Any]:
+        """The options that change what is built, by name."""
+        return {
+            item.name: getattr(getattr(self, stage.name), item.name)
+            for stage in dataclasses.fields(Options)
+            for item in dataclasses.fields(cast(Any, stage.default))
+            if item.metadata["keyed"]
+        }
+
+
+def _replace(stage: Any, given: Mapping[str, Any]) -> Any:
+    for item in dataclasses.fields(stage):
+        if item.name in given:
+            default, value = item.default, given[item.name]
+            expected = type(default)
+            if expected in (bool, int, tuple) and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
+                raise TypeError(f"{item.name}: expected {expected.__name__}, got {type(value).__name__} {value!r}")
+    return dataclasses.replace(stage, **given)

@@ -1,0 +1,52 @@
+"""Why a call stays in PyTorch, and who decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torchkiln_core.call import OpCall
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """One call that no engine takes. ``rule`` is a stable id, the message says what was expected and found.
+
+    Rules: ``no-converter``, ``dtype``, ``rank``, ``static``, ``equals``, ``requires`` from converters; ``torch-executed-op``,
+    ``torch-executed-module``, ``min-block-size``, ``effect``, ``device``, ``complex``, ``build-failed`` from partitioning.
+    """
+
+    target: str
+    node: str
+    rule: str
+    message: str
+    where: str | None = None
+
+    def __str__(self) -> str:
+        place = f" at {self.where}" if self.where else ""
+        return f"{self.target} ({self.node}) [{self.rule}]: {self.message}{place}"
+
+    @staticmethod
+    def of(call: OpCall, rule: str, message: str) -> Rejection:
+        """A rejection of ``call``."""
+        return Rejection(target_name(call.target), call.node.name, rule, message, call.where)
+
+
+def target_name(target: Callable[..., Any]) -> str:
+    """Name of an operator as users write it, such as ``aten.relu.default``."""
+    text = str(target)
+    return text if not text.startswith("<") else getattr(target, "__name__", text)
+
+
+class SupportOracle(Protocol):
+    """What lowering and partitioning know of converters."""
+
+    @property
+    def targets(self) -> frozenset[Callable[..., Any]]:
+        """Operators that have a converter (which may still refuse a particular call)."""
+        ...
+
+    def reject(self, call: OpCall) -> Rejection | None:
+        """Why ``call`` cannot be converted, or ``None`` when it can."""
+        ...

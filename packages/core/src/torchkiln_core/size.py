@@ -1,0 +1,104 @@
+"""Sizes: integers, or expressions over the symbols of a program's dynamic dimensions.
+
+Saved files hold sizes as text in a small grammar (names, integers, ``+ - * // %``, ``min``, ``max``), read by walking Python's
+syntax tree and never by evaluating it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import sympy
+import torch
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
+from torch.utils._sympy.printers import PythonPrinter
+
+from torchkiln_core.errors import InternalError, PlanFormatError
+
+Size = int | sympy.Expr
+"""A dimension: an integer, or an expression over the symbols of the program's inputs."""
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.FloorDiv: lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else FloorDiv(a, b),
+    ast.Mod: lambda a, b: a % b if isinstance(a, int) and isinstance(b, int) else PythonMod(a, b),
+}
+_CALLS: dict[str, Callable[..., Any]] = {"max": Max, "min": Min}
+
+
+def size_of(value: int | torch.SymInt) -> Size:
+    """The size that an ``int`` or ``torch.SymInt`` stands for."""
+    if isinstance(value, torch.SymInt):
+        expr = value.node.expr
+        return int(expr) if isinstance(expr, sympy.Integer) else cast(sympy.Expr, expr)
+    return int(value)
+
+
+def sizes_of(values: Sequence[int | torch.SymInt]) -> tuple[Size, ...]:
+    """The sizes of a shape ``[*]``."""
+    return tuple(size_of(value) for value in values)
+
+
+def symbols_of(size: Size) -> tuple[str, ...]:
+    """Names of the symbols in a size, sorted."""
+    return () if isinstance(size, int) else tuple(sorted(symbol.name for symbol in size.free_symbols))
+
+
+def evaluate(size: Size, symbols: Mapping[str, int]) -> int:
+    """The integer that ``size`` has when each symbol has the given value.
+
+    Raises:
+        InternalError: A symbol has no value, or the result is not an integer.
+    """
+    if isinstance(size, int):
+        return size
+    missing = [name for name in symbols_of(size) if name not in symbols]
+    if missing:
+        raise InternalError(f"size {size}: no value for {', '.join(missing)}; known: {', '.join(sorted(symbols)) or 'none'}")
+    result = size.xreplace({symbol: sympy.Integer(symbols[symbol.name]) for symbol in size.free_symbols})
+    if not result.is_Integer:
+        raise InternalError(f"size {size}: expected an integer, got {result} for {dict(symbols)}")
+    return int(result)
+
+
+def format_size(size: Size) -> str:
+    """Python text of a size; ``parse_size`` reads it back."""
+    return str(size) if isinstance(size, int) else cast(str, PythonPrinter().doprint(size))
+
+
+def parse_size(text: str) -> Size:
+    """Reads the text that ``format_size`` writes.
+
+    Raises:
+        PlanFormatError: The text is not in the grammar.
+    """
+    try:
+        result = _read(ast.parse(text, mode="eval").body)
+    except (SyntaxError, RecursionError) as error:
+        raise PlanFormatError(f"size {text!r}: not an integer expression") from error
+    return int(result) if isinstance(result, sympy.Integer) else cast(Size, result)
+
+
+def _read(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name):
+            return sympy.Symbol(name, integer=True, nonnegative=True)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_read(operand)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_read(left), _read(right))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
+            return _CALLS[name](*(_read(arg) for arg in args))
+        case _:
+            raise PlanFormatError(f"size: {ast.dump(node)[:80]} is not allowed in an integer expression")
+
+
+__all__ = ["FloorDiv", "Mod", "Size", "evaluate", "format_size", "parse_size", "size_of", "sizes_of", "symbols_of"]
