@@ -1,0 +1,74 @@
+"""The types, stage protocols, network record and errors that torchkiln's packages share."""
+
+from __future__ import annotations
+
+from torchkiln_core.call import OpCall, module_path, source_of
+from torchkiln_core.errors import (
+    BuildError,
+    CompileError,
+    ConversionError,
+    ExportError,
+    InternalError,
+    KilnError,
+    LoweringError,
+    PartitionError,
+    PlanError,
+    PlanFormatError,
+    PlanTargetMismatch,
+    ShapeOutOfProfile,
+)
+from torchkiln_core.interpreter import Interpreter
+from torchkiln_core.network import Layer, Network, Step, Value
+from torchkiln_core.options import BuildOptions, LoweringOptions, Options, PartitionOptions, RuntimeOptions
+from torchkiln_core.partition import Partition, Segment
+from torchkiln_core.plan import Binding, Plan, Target
+from torchkiln_core.program import InputKind, Program, ProgramInput
+from torchkiln_core.record import from_record, network_key, to_record
+from torchkiln_core.rejection import Rejection, SupportOracle
+from torchkiln_core.size import Size
+from torchkiln_core.spec import Dim, DimRange, TensorSpec
+
+__all__ = [
+    "Binding",
+    "BuildError",
+    "BuildOptions",
+    "CompileError",
+    "ConversionError",
+    "Dim",
+    "DimRange",
+    "ExportError",
+    "InputKind",
+    "InternalError",
+    "Interpreter",
+    "KilnError",
+    "Layer",
+    "LoweringError",
+    "LoweringOptions",
+    "Network",
+    "OpCall",
+    "Options",
+    "Partition",
+    "PartitionError",
+    "PartitionOptions",
+    "Plan",
+    "PlanError",
+    "PlanFormatError",
+    "PlanTargetMismatch",
+    "Program",
+    "ProgramInput",
+    "Rejection",
+    "RuntimeOptions",
+    "Segment",
+    "ShapeOutOfProfile",
+    "Size",
+    "Step",
+    "SupportOracle",
+    "Target",
+    "TensorSpec",
+    "Value",
+    "from_record",
+    "module_path",
+    "network_key",
+    "source_of",
+    "to_record",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import sympy
 import torch
@@ -18,7 +18,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from torchkiln_core.errors import InternalError, PlanFormatError
 
-Size = int | sympy.Expr
+Size: TypeAlias = int | sympy.Expr
 """A dimension: an integer, or an expression over the symbols of the program's inputs."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

@@ -1,0 +1,70 @@
+"""Shape inference on fake tensors without touching the program's shape environment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import sympy
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from torchkiln_core.errors import InternalError
+from torchkiln_core.size import Size, evaluate, format_size, symbols_of
+from torchkiln_core.spec import DimRange
+
+
+@contextlib.contextmanager
+def no_new_guards(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """While active, inference in ``fake_mode`` may neither specialise a symbol nor leave unbacked ones behind.
+
+    Releases of torch without ``ShapeEnv.error_on_new_guards`` drop such guards instead of raising.
+    """
+    shape_env = fake_mode.shape_env
+    if shape_env is None:
+        yield
+        return
+    strict = getattr(shape_env, "error_on_new_guards", shape_env.suppress_guards)
+    with strict(), shape_env.ignore_fresh_unbacked_symbols():
+        yield
+
+
+def statically_equal(left: Size, right: Size, fake_mode: FakeTensorMode) -> bool | None:
+    """Whether two sizes are equal for every value of their symbols; ``None`` when that is undecided."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left == right
+    difference = sympy.expand(sympy.sympify(left) - sympy.sympify(right))
+    if difference.is_Integer:
+        return bool(difference == 0)
+    shape_env = fake_mode.shape_env
+    if shape_env is None:
+        return None
+    verdict = shape_env.simplify(sympy.Eq(left, right))
+    return None if verdict not in (sympy.true, sympy.false) else bool(verdict)
+
+
+def range_of(size: sympy.Expr, dims: Mapping[str, DimRange]) -> DimRange:
+    """Bounds of an expression over symbols with known ranges; ``opt`` is its value at the symbols' ``opt``.
+
+    Raises:
+        InternalError: The bounds are not finite integers.
+    """
+    ranges = {symbol: ValueRanges(sympy.Integer(dims[symbol.name].min), sympy.Integer(dims[symbol.name].max)) for symbol in size.free_symbols}
+    bounds = bound_sympy(size, ranges)
+    opt = evaluate(size, {name: dims[name].opt for name in symbols_of(size)})
+    if not (bounds.lower.is_Integer and bounds.upper.is_Integer):
+        raise InternalError(f"size {size}: bounds {bounds} are not integers")
+    return DimRange(format_size(size), max(0, int(bounds.lower)), opt, int(bounds.upper))
+
+
+def fake_mode_of(tensor: torch.Tensor) -> FakeTensorMode:
+    """The fake mode that a fake tensor belongs to.
+
+    Raises:
+        InternalError: The tensor is not fake.
+    """
+    mode = getattr(tensor, "fake_mode", None)
+    if not isinstance(mode, FakeTensorMode):
+        raise InternalError(f"expected a fake tensor, got {type(tensor).__name__}")
+    return mode

@@ -1,0 +1,79 @@
+"""Runs a network on real tensors by the semantics of its layers: the reference that every engine is compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchkiln_core.errors import InternalError
+from torchkiln_core.layers.source import Constant
+from torchkiln_core.network import Network, Step, Value
+
+
+class Interpreter:
+    """A network as a function of its inputs, on the device of the inputs.
+
+    Constants are kept per device; intermediate values are freed after their last use.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._constants: dict[torch.device, dict[Value, torch.Tensor]] = {}
+        self._last_use = self._find_last_uses()
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Runs the layers in order.
+
+        Args:
+            *inputs: One tensor per network input, in order, all on one device.
+
+        Raises:
+            InternalError: Wrong number of inputs, or a layer broke its promise of dtype or rank.
+        """
+        if len(inputs) != len(self.network.inputs):
+            raise InternalError(f"network: expected {len(self.network.inputs)} inputs, got {len(inputs)}")
+        device = inputs[0].device if inputs else torch.device("cpu")
+        environment: dict[Value, torch.Tensor] = dict(zip(self.network.inputs, inputs, strict=True))
+        environment |= self._constants_on(device)
+        kept = {value for _, value in self.network.outputs}
+        with torch.no_grad(), device:
+            for index, step in enumerate(self.network.steps):
+                if isinstance(step.layer, Constant):
+                    continue
+                self._run(step, environment)
+                for value in self._last_use.get(index, ()):
+                    if value not in kept:
+                        del environment[value]
+        return tuple(environment[value] for _, value in self.network.outputs)
+
+    def _run(self, step: Step, environment: dict[Value, torch.Tensor]) -> None:
+        operands: list[Any] = []
+        for index, value in enumerate(step.inputs):
+            tensor = None if value is None else environment[value]
+            operands.append(tensor.tolist() if tensor is not None and index in step.layer.shape_operands else tensor)
+        result = step.layer.run(*operands)
+        results = result if isinstance(result, tuple) else (result,)
+        for value, tensor in zip(step.outputs, results, strict=True):
+            if tensor.dtype != value.dtype or tensor.dim() != value.rank:
+                raise InternalError(f"expected {value!r}, got {tensor.dtype} {list(tensor.shape)}", layer=step.name, where=step.where)
+            environment[value] = tensor
+
+    def _constants_on(self, device: torch.device) -> dict[Value, torch.Tensor]:
+        if device not in self._constants:
+            self._constants[device] = {
+                step.outputs[0]: step.layer.tensor.detach().to(device) for step in self.network.steps if isinstance(step.layer, Constant)
+            }
+        return self._constants[device]
+
+    def _find_last_uses(self) -> dict[int, list[Value]]:
+        last: dict[Value, int] = {}
+        for index, step in enumerate(self.network.steps):
+            if not isinstance(step.layer, Constant):
+                last |= dict.fromkeys(step.outputs, index) | {value: index for value in step.inputs if value is not None}
+        constants = {step.outputs[0] for step in self.network.steps if isinstance(step.layer, Constant)}
+        result: dict[int, list[Value]] = {}
+        for value, index in last.items():
+            if value not in constants:
+                result.setdefault(index, []).append(value)
+        return result

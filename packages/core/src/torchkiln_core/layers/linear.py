@@ -1,0 +1,151 @@
+"""Layers that multiply: matrix products and convolutions; and pooling, which shares their windows."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from torchkiln_core.errors import InternalError
+from torchkiln_core.layers.checks import floating, same_dtype
+from torchkiln_core.network import Layer
+
+
+class MatrixOp(enum.Enum):
+    """``trt.MatrixOperation``."""
+
+    NONE = "NONE"
+    TRANSPOSE = "TRANSPOSE"
+    VECTOR = "VECTOR"
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixMultiply(Layer):
+    """Batched matrix product; batch dimensions have one rank and broadcast over size 1. Source: TensorRT operator page "MatrixMultiply"."""
+
+    left: MatrixOp = MatrixOp.NONE
+    right: MatrixOp = MatrixOp.NONE
+
+    def run(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """``[*, M, K], [*, K, N] -> [*, M, N]``, floating."""
+        floating("MatrixMultiply", a, b)
+        same_dtype("MatrixMultiply", a, b)
+        batch_a = a.dim() - (1 if self.left is MatrixOp.VECTOR else 2)
+        batch_b = b.dim() - (1 if self.right is MatrixOp.VECTOR else 2)
+        if batch_a != batch_b or batch_a < 0:
+            raise InternalError(f"MatrixMultiply: expected equal numbers of batch dimensions, got {batch_a} and {batch_b}")
+        left = self._operand(a, self.left, -2)
+        right = self._operand(b, self.right, -1)
+        result = torch.matmul(left, right)
+        if self.right is MatrixOp.VECTOR:
+            result = result.squeeze(-1)
+        return result.squeeze(-1 if self.right is MatrixOp.VECTOR else -2) if self.left is MatrixOp.VECTOR else result
+
+    @staticmethod
+    def _operand(tensor: torch.Tensor, op: MatrixOp, vector_dim: int) -> torch.Tensor:
+        match op:
+            case MatrixOp.NONE:
+                return tensor
+            case MatrixOp.TRANSPOSE:
+                return tensor.transpose(-1, -2)
+            case MatrixOp.VECTOR:
+                return tensor.unsqueeze(vector_dim)
+
+
+def _pad(input: torch.Tensor, before: tuple[int, ...], after: tuple[int, ...], value: float) -> torch.Tensor:
+    pairs = [side for pair in zip(reversed(before), reversed(after), strict=True) for side in pair]
+    return F.pad(input, pairs, value=value) if any(pairs) else input
+
+
+def _spatial(kind: str, *attributes: tuple[int, ...]) -> int:
+    ranks = {len(attribute) for attribute in attributes}
+    if len(ranks) != 1 or not ranks <= {2, 3}:
+        raise InternalError(f"{kind}: expected 2 or 3 spatial dimensions, got attributes {attributes}")
+    return ranks.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution(Layer):
+    """Cross-correlation with 2 or 3 spatial dimensions. Source: TensorRT operator page "Convolution"."""
+
+    stride: tuple[int, ...]
+    pre_padding: tuple[int, ...]
+    post_padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+    def run(self, input: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """``[N, C, *], [K, C / groups, *], [K] -> [N, K, *]``, floating."""
+        floating("Convolution", input)
+        same_dtype("Convolution", input, kernel, bias)
+        rank = _spatial("Convolution", self.stride, self.pre_padding, self.post_padding, self.dilation)
+        if input.dim() != rank + 2 or kernel.dim() != rank + 2:
+            raise InternalError(f"Convolution: expected input and kernel of rank {rank + 2}, got {input.dim()} and {kernel.dim()}")
+        function = F.conv2d if rank == 2 else F.conv3d
+        if self.pre_padding == self.post_padding:
+            return function(input, kernel, bias, self.stride, self.pre_padding, self.dilation, self.groups)
+        padded = _pad(input, self.pre_padding, self.post_padding, 0.0)
+        return function(padded, kernel, bias, self.stride, (0,) * rank, self.dilation, self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Deconvolution(Layer):
+    """Transposed convolution, of which ``pre_padding`` and ``post_padding`` elements are cut off. Source: TensorRT operator page "Deconvolution"."""
+
+    stride: tuple[int, ...]
+    pre_padding: tuple[int, ...]
+    post_padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+    def run(self, input: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """``[N, C, *], [C, K / groups, *], [K] -> [N, K, *]``, floating."""
+        floating("Deconvolution", input)
+        same_dtype("Deconvolution", input, kernel, bias)
+        rank = _spatial("Deconvolution", self.stride, self.pre_padding, self.post_padding, self.dilation)
+        if input.dim() != rank + 2 or kernel.dim() != rank + 2:
+            raise InternalError(f"Deconvolution: expected input and kernel of rank {rank + 2}, got {input.dim()} and {kernel.dim()}")
+        function = F.conv_transpose2d if rank == 2 else F.conv_transpose3d
+        full = function(input, kernel, bias, self.stride, (0,) * rank, (0,) * rank, self.groups, self.dilation)
+        return _pad(full, tuple(-cut for cut in self.pre_padding), tuple(-cut for cut in self.post_padding), 0.0)
+
+
+class PoolingKind(enum.Enum):
+    """``trt.PoolingType``."""
+
+    MAX = "MAX"
+    AVERAGE = "AVERAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling(Layer):
+    """Pooling with 2 or 3 spatial dimensions, output sizes rounded down. Source: TensorRT operator page "Pooling".
+
+    ``count_padding`` says whether averages count padded elements.
+    """
+
+    op: PoolingKind
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    pre_padding: tuple[int, ...]
+    post_padding: tuple[int, ...]
+    count_padding: bool = False
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """``[N, C, *] -> [N, C, *]``, floating."""
+        floating("Pooling", input)
+        rank = _spatial("Pooling", self.window, self.stride, self.pre_padding, self.post_padding)
+        if input.dim() != rank + 2:
+            raise InternalError(f"Pooling: expected input of rank {rank + 2}, got {input.dim()}")
+        if self.op is PoolingKind.MAX:
+            padded = _pad(input, self.pre_padding, self.post_padding, float("-inf"))
+            return (F.max_pool2d if rank == 2 else F.max_pool3d)(padded, self.window, self.stride)
+        average = F.avg_pool2d if rank == 2 else F.avg_pool3d
+        padded = _pad(input, self.pre_padding, self.post_padding, 0.0)
+        result = average(padded, self.window, self.stride)
+        if self.count_padding or padded is input:
+            return result
+        counted = _pad(torch.ones_like(input[:1, :1], dtype=torch.float32), self.pre_padding, self.post_padding, 0.0)
+        return (result.to(torch.float32) / average(counted, self.window, self.stride)).to(input.dtype)

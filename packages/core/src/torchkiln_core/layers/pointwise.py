@@ -1,0 +1,230 @@
+"""Layers that act on each element."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from torchkiln_core.errors import InternalError
+from torchkiln_core.layers.checks import floating, same_dtype, same_rank
+from torchkiln_core.network import Layer
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Layer):
+    """Converts to ``dtype``. Floats to integers truncate towards zero; numbers to bool test for non-zero. Source: TensorRT operator page "Cast"."""
+
+    dtype: torch.dtype
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """``[*] -> [*]``."""
+        return input.to(self.dtype)
+
+
+class ActivationKind(enum.Enum):
+    """``trt.ActivationType``."""
+
+    RELU = "RELU"
+    SIGMOID = "SIGMOID"
+    TANH = "TANH"
+    LEAKY_RELU = "LEAKY_RELU"
+    ELU = "ELU"
+    SELU = "SELU"
+    SOFTSIGN = "SOFTSIGN"
+    SOFTPLUS = "SOFTPLUS"
+    CLIP = "CLIP"
+    HARD_SIGMOID = "HARD_SIGMOID"
+    SCALED_TANH = "SCALED_TANH"
+    THRESHOLDED_RELU = "THRESHOLDED_RELU"
+    GELU_ERF = "GELU_ERF"
+    GELU_TANH = "GELU_TANH"
+
+
+_ACTIVATIONS: dict[ActivationKind, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
+    ActivationKind.RELU: lambda x, a, b: torch.relu(x),
+    ActivationKind.SIGMOID: lambda x, a, b: torch.sigmoid(x),
+    ActivationKind.TANH: lambda x, a, b: torch.tanh(x),
+    ActivationKind.LEAKY_RELU: lambda x, a, b: F.leaky_relu(x, a),
+    ActivationKind.ELU: lambda x, a, b: F.elu(x, a),
+    ActivationKind.SELU: lambda x, a, b: torch.where(x > 0, b * x, b * (a * torch.exp(x) - a)),
+    ActivationKind.SOFTSIGN: lambda x, a, b: F.softsign(x),
+    ActivationKind.SOFTPLUS: lambda x, a, b: a * torch.log(torch.exp(b * x) + 1),
+    ActivationKind.CLIP: lambda x, a, b: torch.clamp(x, a, b),
+    ActivationKind.HARD_SIGMOID: lambda x, a, b: torch.clamp(a * x + b, 0.0, 1.0),
+    ActivationKind.SCALED_TANH: lambda x, a, b: a * torch.tanh(b * x),
+    ActivationKind.THRESHOLDED_RELU: lambda x, a, b: torch.where(x > a, x, torch.zeros_like(x)),
+    ActivationKind.GELU_ERF: lambda x, a, b: F.gelu(x),
+    ActivationKind.GELU_TANH: lambda x, a, b: F.gelu(x, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Activation(Layer):
+    """An activation function with parameters ``alpha`` and ``beta``. Source: TensorRT operator page "Activation"."""
+
+    op: ActivationKind
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """``[*] -> [*]``, floating; rank 1 or more."""
+        floating("Activation", input)
+        return _ACTIVATIONS[self.op](input, self.alpha, self.beta)
+
+
+class UnaryOp(enum.Enum):
+    """``trt.UnaryOperation``."""
+
+    EXP = "EXP"
+    LOG = "LOG"
+    SQRT = "SQRT"
+    RECIP = "RECIP"
+    ABS = "ABS"
+    NEG = "NEG"
+    SIN = "SIN"
+    COS = "COS"
+    TAN = "TAN"
+    SINH = "SINH"
+    COSH = "COSH"
+    ASIN = "ASIN"
+    ACOS = "ACOS"
+    ATAN = "ATAN"
+    ASINH = "ASINH"
+    ACOSH = "ACOSH"
+    ATANH = "ATANH"
+    CEIL = "CEIL"
+    FLOOR = "FLOOR"
+    ERF = "ERF"
+    NOT = "NOT"
+    SIGN = "SIGN"
+    ROUND = "ROUND"
+    ISINF = "ISINF"
+    ISNAN = "ISNAN"
+
+
+_UNARY: dict[UnaryOp, Callable[[torch.Tensor], torch.Tensor]] = {
+    UnaryOp.EXP: torch.exp,
+    UnaryOp.LOG: torch.log,
+    UnaryOp.SQRT: torch.sqrt,
+    UnaryOp.RECIP: torch.reciprocal,
+    UnaryOp.ABS: torch.abs,
+    UnaryOp.NEG: torch.neg,
+    UnaryOp.SIN: torch.sin,
+    UnaryOp.COS: torch.cos,
+    UnaryOp.TAN: torch.tan,
+    UnaryOp.SINH: torch.sinh,
+    UnaryOp.COSH: torch.cosh,
+    UnaryOp.ASIN: torch.asin,
+    UnaryOp.ACOS: torch.acos,
+    UnaryOp.ATAN: torch.atan,
+    UnaryOp.ASINH: torch.asinh,
+    UnaryOp.ACOSH: torch.acosh,
+    UnaryOp.ATANH: torch.atanh,
+    UnaryOp.CEIL: torch.ceil,
+    UnaryOp.FLOOR: torch.floor,
+    UnaryOp.ERF: torch.erf,
+    UnaryOp.NOT: torch.logical_not,
+    UnaryOp.SIGN: torch.sign,
+    UnaryOp.ROUND: torch.round,
+    UnaryOp.ISINF: torch.isinf,
+    UnaryOp.ISNAN: torch.isnan,
+}
+_SIGNED = (UnaryOp.ABS, UnaryOp.NEG, UnaryOp.SIGN)
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Layer):
+    """A function of one operand; ``ROUND`` rounds halves to even. Source: TensorRT operator page "Unary".
+
+    Integers are taken by ``ABS``, ``NEG`` and ``SIGN`` only, bool by ``NOT`` only.
+    """
+
+    op: UnaryOp
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """``[*] -> [*]``."""
+        if self.op is UnaryOp.NOT:
+            if input.dtype is not torch.bool:
+                raise InternalError(f"Unary NOT: expected bool, got {input.dtype}")
+        elif not (self.op in _SIGNED and input.dtype in (torch.int32, torch.int64)):
+            floating(f"Unary {self.op.value}", input)
+        return _UNARY[self.op](input)
+
+
+class ElementwiseOp(enum.Enum):
+    """``trt.ElementWiseOperation``."""
+
+    SUM = "SUM"
+    PROD = "PROD"
+    MAX = "MAX"
+    MIN = "MIN"
+    SUB = "SUB"
+    DIV = "DIV"
+    POW = "POW"
+    FLOOR_DIV = "FLOOR_DIV"
+    AND = "AND"
+    OR = "OR"
+    XOR = "XOR"
+    EQUAL = "EQUAL"
+    GREATER = "GREATER"
+    LESS = "LESS"
+
+
+def _divide(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return torch.div(left, right) if left.dtype.is_floating_point else torch.div(left, right, rounding_mode="trunc")
+
+
+_ELEMENTWISE: dict[ElementwiseOp, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    ElementwiseOp.SUM: torch.add,
+    ElementwiseOp.PROD: torch.mul,
+    ElementwiseOp.MAX: torch.maximum,
+    ElementwiseOp.MIN: torch.minimum,
+    ElementwiseOp.SUB: torch.sub,
+    ElementwiseOp.DIV: _divide,
+    ElementwiseOp.POW: torch.pow,
+    ElementwiseOp.FLOOR_DIV: torch.floor_divide,
+    ElementwiseOp.AND: torch.logical_and,
+    ElementwiseOp.OR: torch.logical_or,
+    ElementwiseOp.XOR: torch.logical_xor,
+    ElementwiseOp.EQUAL: torch.eq,
+    ElementwiseOp.GREATER: torch.gt,
+    ElementwiseOp.LESS: torch.lt,
+}
+_LOGICAL = (ElementwiseOp.AND, ElementwiseOp.OR, ElementwiseOp.XOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise(Layer):
+    """A function of two operands of one rank and dtype, broadcast over dimensions of size 1. Source: TensorRT operator page "ElementWise".
+
+    ``DIV`` of integers truncates, ``FLOOR_DIV`` rounds down. Comparisons give bool.
+    """
+
+    op: ElementwiseOp
+
+    def run(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """``[*], [*] -> [*]``."""
+        kind = f"Elementwise {self.op.value}"
+        same_dtype(kind, left, right)
+        same_rank(kind, left, right)
+        is_bool = left.dtype is torch.bool
+        if (self.op in _LOGICAL) != is_bool and not (is_bool and self.op is ElementwiseOp.EQUAL):
+            raise InternalError(f"{kind}: does not take {left.dtype}")
+        return _ELEMENTWISE[self.op](left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Layer):
+    """``then`` where ``condition``, else ``otherwise``; one rank, broadcast over dimensions of size 1. Source: TensorRT operator page "Select"."""
+
+    def run(self, condition: torch.Tensor, then: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
+        """``bool [*], [*], [*] -> [*]``."""
+        same_dtype("Select", then, otherwise)
+        same_rank("Select", condition, then, otherwise)
+        if condition.dtype is not torch.bool:
+            raise InternalError(f"Select: expected a bool condition, got {condition.dtype}")
+        return torch.where(condition, then, otherwise)

@@ -1,0 +1,141 @@
+"""Layers that combine the elements along axes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import torch
+
+from torchkiln_core.errors import InternalError
+from torchkiln_core.layers.checks import axis_in_range, floating, same_dtype, same_rank
+from torchkiln_core.network import Layer
+
+
+class ReduceOp(enum.Enum):
+    """``trt.ReduceOperation``."""
+
+    SUM = "SUM"
+    PROD = "PROD"
+    MAX = "MAX"
+    MIN = "MIN"
+    AVG = "AVG"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Layer):
+    """Reduces ``axes`` (at least one). Source: TensorRT operator page "Reduce"."""
+
+    op: ReduceOp
+    axes: tuple[int, ...]
+    keep_dims: bool
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """``[*] -> [*]``, of the input's dtype."""
+        if not self.axes or input.dtype is torch.bool:
+            raise InternalError(f"Reduce {self.op.value}: does not take axes {self.axes} of {input.dtype}")
+        for axis in self.axes:
+            axis_in_range("Reduce", axis, input.dim())
+        axes = list(self.axes)
+        match self.op:
+            case ReduceOp.SUM:
+                return torch.sum(input, axes, self.keep_dims, dtype=input.dtype)
+            case ReduceOp.AVG:
+                floating("Reduce AVG", input)
+                return torch.mean(input, axes, self.keep_dims)
+            case ReduceOp.MAX:
+                return torch.amax(input, axes, self.keep_dims)
+            case ReduceOp.MIN:
+                return torch.amin(input, axes, self.keep_dims)
+            case ReduceOp.PROD:
+                for axis in sorted(axes, reverse=True):
+                    input = torch.prod(input, axis, self.keep_dims, dtype=input.dtype)
+                return input
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax(Layer):
+    """Softmax along one axis. Source: TensorRT operator page "SoftMax"."""
+
+    axis: int
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """``[*] -> [*]``, floating, rank 1 or more."""
+        floating("Softmax", input)
+        axis_in_range("Softmax", self.axis, input.dim())
+        return torch.softmax(input, self.axis)
+
+
+class TopKOp(enum.Enum):
+    """``trt.TopKOperation``."""
+
+    MAX = "MAX"
+    MIN = "MIN"
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(Layer):
+    """The ``k`` largest or smallest along one axis, sorted, with int32 indices; ``1 <= k <= 3840``. Source: TensorRT operator page "TopK".
+
+    Among equal elements the lower index comes first.
+    """
+
+    op: TopKOp
+    k: int
+    axis: int
+
+    def run(self, input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``[*, n, *] -> [*, k, *], int32 [*, k, *]``; rank 1 or more."""
+        axis_in_range("TopK", self.axis, input.dim())
+        if not 1 <= self.k <= 3840:
+            raise InternalError(f"TopK: expected 1 <= k <= 3840, got {self.k}")
+        values, indices = torch.sort(input, dim=self.axis, descending=self.op is TopKOp.MAX, stable=True)
+        return values.narrow(self.axis, 0, self.k), indices.narrow(self.axis, 0, self.k).to(torch.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization(Layer):
+    """``(x - mean) / sqrt(var + epsilon) * scale + bias`` with statistics over ``axes`` in float32. Source: TensorRT operator page "Normalization".
+
+    With ``groups == 1`` and trailing axes this is layer norm, scale and bias of the input's rank with the normalized dimensions and 1
+    elsewhere. With ``groups > 1`` it is group norm: axes are the spatial ones, scale and bias are ``[1, C, 1, *]``.
+    """
+
+    axes: tuple[int, ...]
+    epsilon: float
+    groups: int = 1
+
+    def run(self, input: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """``[N, *], [*], [*] -> [N, *]``, floating."""
+        floating("Normalization", input)
+        same_dtype("Normalization", input, scale, bias)
+        same_rank("Normalization", input, scale, bias)
+        wide = input.to(torch.float32)
+        axes = list(self.axes)
+        if self.groups > 1:
+            shape = wide.shape
+            wide = wide.reshape(shape[0], self.groups, shape[1] // self.groups, *shape[2:])
+            axes = list(range(2, wide.dim()))
+        mean = wide.mean(axes, keepdim=True)
+        variance = (wide - mean).square().mean(axes, keepdim=True)
+        normal = ((wide - mean) * torch.rsqrt(variance + self.epsilon)).reshape(input.shape)
+        return (normal * scale.to(torch.float32) + bias.to(torch.float32)).to(input.dtype)
+
+
+class CumulativeOp(enum.Enum):
+    """``trt.CumulativeOperation``."""
+
+    SUM = "SUM"
+
+
+@dataclass(frozen=True, slots=True)
+class Cumulative(Layer):
+    """Running sum along one axis. Source: TensorRT operator page "Cumulative"."""
+
+    op: CumulativeOp
+    axis: int
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """``[*] -> [*]``, of the input's dtype."""
+        axis_in_range("Cumulative", self.axis, input.dim())
+        return torch.cumsum(input, self.axis, dtype=input.dtype)

@@ -1,0 +1,242 @@
+"""``Network``: the typed record of the layers that TensorRT will be asked to build.
+
+A network is written by ``net.add(layer, *values)``. A layer is a frozen dataclass of attributes whose ``run`` is its semantics: on fake
+tensors it infers dtype and (symbolic) shape while the network is written, on real tensors it is the reference engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import sympy
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from torchkiln_core.errors import InternalError
+from torchkiln_core.inference import no_new_guards
+from torchkiln_core.size import Size, sizes_of, symbols_of
+from torchkiln_core.spec import Dim, DimRange, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Attributes and semantics of one TensorRT layer.
+
+    ``run`` takes a tensor per operand (``None`` for one left out). Operands whose index is in ``shape_operands`` hold sizes: ``run``
+    gets those as a sequence of integers, symbolic while shapes are inferred.
+    """
+
+    shape_operands: ClassVar[tuple[int, ...]] = ()
+    run: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def kind(cls) -> str:
+        """Name of the layer in records and messages, such as ``Activation``."""
+        return cls.__name__
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor of a network.
+
+    Attributes:
+        name: Unique in its network.
+        dtype: As TensorRT will hold it.
+        shape: ``[*]``, expressions over the input symbols.
+        fake: The fake tensor that layers infer from; ``None`` in a network read from a record, which is complete.
+        sizes: The integers that it holds, when it is a shape tensor.
+        constant: The tensor that it holds, when it is a constant; by reference.
+    """
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[Size, ...]
+    fake: torch.Tensor | None = None
+    sizes: tuple[Size, ...] | None = None
+    constant: torch.Tensor | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is an integer."""
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A layer applied to values. ``where`` is the user's source line, ``weight`` the weight's name when the layer is a constant made from one."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    where: str | None
+    weight: str | None = None
+
+
+class Network:
+    """The layers of one engine, in order.
+
+    Args:
+        dims: Range of each free symbol of the inputs.
+        fake_mode: The fake mode of the program; a fresh one by default, which suits static shapes only.
+    """
+
+    def __init__(self, dims: Mapping[str, DimRange] | None = None, fake_mode: FakeTensorMode | None = None) -> None:
+        self.dims: dict[str, DimRange] = dict(dims or {})
+        self.fake_mode = fake_mode or FakeTensorMode()
+        self.inputs: list[Value] = []
+        self.outputs: list[tuple[str, Value]] = []
+        self.steps: list[Step] = []
+        self._scope = "net"
+        self._where: str | None = None
+        self._counts: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def scope(self, name: str, where: str | None = None) -> Iterator[None]:
+        """Names the steps written inside after the call being converted and points them at the user's source line."""
+        before = self._scope, self._where
+        self._scope, self._where = name, where
+        try:
+            yield
+        finally:
+            self._scope, self._where = before
+
+    def input(self, name: str, dtype: torch.dtype, shape: Sequence[int | torch.SymInt]) -> Value:
+        """Declares an input binding of shape ``[*]``."""
+        with no_new_guards(self.fake_mode), self.fake_mode:
+            fake = torch.empty(tuple(shape), dtype=dtype)
+        value = Value(self._unique(name), dtype, sizes_of(tuple(shape)), fake)
+        self.inputs.append(value)
+        return value
+
+    def output(self, name: str, value: Value) -> None:
+        """Declares an output binding."""
+        self.outputs.append((name, value))
+
+    def constant(self, tensor: torch.Tensor, weight: str | None = None) -> Value:
+        """A constant holding ``tensor`` by reference; ``weight`` names the parameter or buffer that it is."""
+        from torchkiln_core.layers.source import Constant
+
+        value = self._append(Constant(tensor), (), weight)
+        value.constant = tensor
+        return value
+
+    def add(self, layer: Layer, *inputs: Value | None) -> Value:
+        """Applies a layer that has one output.
+
+        Raises:
+            InternalError: The layer does not take these operands.
+        """
+        return self._append(layer, inputs, None)
+
+    def add_many(self, layer: Layer, *inputs: Value | None) -> tuple[Value, ...]:
+        """Applies a layer that has several outputs, as ``add``."""
+        return self._apply(layer, inputs, None)
+
+    def size_tensor(self, sizes: Sequence[Size]) -> Value:
+        """An int64 ``[len(sizes)]`` value that holds ``sizes`` at run time, computed from the shapes of the inputs.
+
+        Raises:
+            InternalError: A symbol appears in no input's shape.
+        """
+        from torchkiln_core.shape_tensor import write_sizes
+
+        return write_sizes(self, tuple(sizes))
+
+    def symbol_sources(self) -> dict[str, tuple[int, int]]:
+        """For each symbol that stands alone in an input's shape: the input's index and the dimension."""
+        sources: dict[str, tuple[int, int]] = {}
+        for index, value in enumerate(self.inputs):
+            for dim, size in enumerate(value.shape):
+                if isinstance(size, sympy.Symbol):
+                    sources.setdefault(size.name, (index, dim))
+        return sources
+
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Specs of the inputs, with the range of every dynamic dimension."""
+        return tuple(TensorSpec(value.name, value.dtype, tuple(self.dim(size) for size in value.shape)) for value in self.inputs)
+
+    def dim(self, size: Size) -> Dim:
+        """The range of ``size``, from the ranges of its symbols.
+
+        Raises:
+            InternalError: A symbol has no range.
+        """
+        if isinstance(size, int):
+            return size
+        missing = [name for name in symbols_of(size) if name not in self.dims]
+        if missing:
+            raise InternalError(f"size {size}: no range for {', '.join(missing)}")
+        from torchkiln_core.inference import range_of
+
+        return range_of(size, self.dims)
+
+    def symbolic_int(self, size: Size) -> int | torch.SymInt:
+        """``size`` as the integer that fake tensors take."""
+        if isinstance(size, int):
+            return size
+        shape_env = self.fake_mode.shape_env
+        if shape_env is None:
+            raise InternalError(f"size {size}: symbolic in a network without a shape environment")
+        result = shape_env.create_symintnode(size, hint=None)
+        return result if isinstance(result, torch.SymInt) else int(result)
+
+    def _append(self, layer: Layer, inputs: tuple[Value | None, ...], weight: str | None) -> Value:
+        outputs = self._apply(layer, inputs, weight)
+        if len(outputs) != 1:
+            raise InternalError(f"{layer.kind()}: expected one output, got {len(outputs)}", layer=self._scope, where=self._where)
+        return outputs[0]
+
+    def _apply(self, layer: Layer, inputs: tuple[Value | None, ...], weight: str | None) -> tuple[Value, ...]:
+        name = self._unique(f"{self._scope}/{layer.kind()}")
+        operands = [self._operand(layer, index, value, name) for index, value in enumerate(inputs)]
+        try:
+            with no_new_guards(self.fake_mode), self.fake_mode:
+                result = layer.run(*operands)
+        except InternalError:
+            raise
+        except Exception as error:
+            shown = ", ".join(map(repr, inputs))
+            raise InternalError(f"{layer} does not take ({shown}): {error}", layer=name, where=self._where) from error
+        fakes = result if isinstance(result, tuple) else (result,)
+        outputs = tuple(
+            Value(name if len(fakes) == 1 else f"{name}:{index}", fake.dtype, sizes_of(fake.shape), fake) for index, fake in enumerate(fakes)
+        )
+        self.steps.append(Step(name, layer, inputs, outputs, self._where, weight))
+        return outputs
+
+    def _operand(self, layer: Layer, index: int, value: Value | None, name: str) -> Any:
+        if value is None:
+            return None
+        if index not in layer.shape_operands:
+            if value.fake is None:
+                raise InternalError(f"%{value.name}: a network read from a record takes no further layers", layer=name, where=self._where)
+            return value.fake
+        if value.sizes is None:
+            raise InternalError(f"{layer.kind()}: operand {index} must hold sizes (see Network.size_tensor)", layer=name, where=self._where)
+        return [self.symbolic_int(size) for size in value.sizes]
+
+    def _unique(self, name: str) -> str:
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        return name if count == 0 else f"{name}_{count}"
+
+    def __str__(self) -> str:
+        lines = [f"input {value!r}" for value in self.inputs]
+        for step in self.steps:
+            lines.append(f"{', '.join(map(repr, step.outputs))} = {step.layer}({', '.join('-' if v is None else '%' + v.name for v in step.inputs)})")
+        lines += [f"output {name} = %{value.name}" for name, value in self.outputs]
+        return "\n".join(lines)
+
+

@@ -1,0 +1,231 @@
+"""Networks as JSON and back, and the key that identifies what would be built."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, cast
+
+import sympy
+import torch
+
+from torchkiln_core import layers
+from torchkiln_core.errors import PlanFormatError
+from torchkiln_core.layers.source import Constant
+from torchkiln_core.network import Layer, Network, Step, Value
+from torchkiln_core.size import Size, format_size, parse_size
+from torchkiln_core.spec import DimRange
+
+DTYPES: Mapping[str, torch.dtype] = types.MappingProxyType(
+    {
+        str(dtype).removeprefix("torch."): dtype
+        for dtype in (
+            torch.float64,
+            torch.float32,
+            torch.float16,
+            torch.bfloat16,
+            torch.float8_e4m3fn,
+            torch.float8_e5m2,
+            torch.int64,
+            torch.int32,
+            torch.int16,
+            torch.int8,
+            torch.uint8,
+            torch.bool,
+            torch.complex64,
+            torch.complex128,
+        )
+    }
+)
+"""Dtypes by the name that records use."""
+
+_LAYERS: Mapping[str, type[Layer]] = types.MappingProxyType(
+    {name: item for name in layers.__all__ if isinstance(item := getattr(layers, name), type) and issubclass(item, Layer)}
+)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Name of a dtype in records, such as ``float16``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def to_record(network: Network) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The network as JSON data, and its constants by the names that the data refers to (by reference)."""
+    tensors: dict[str, torch.Tensor] = {}
+    steps = []
+    for step in network.steps:
+        attributes: dict[str, Any] = {}
+        for field in dataclasses.fields(step.layer):
+            value = getattr(step.layer, field.name)
+            if isinstance(value, torch.Tensor):
+                name = f"constant_{len(tensors)}"
+                tensors[name] = value
+                attributes[field.name] = name
+            else:
+                attributes[field.name] = _encode(value)
+        steps.append(
+            {
+                "name": step.name,
+                "layer": step.layer.kind(),
+                "attributes": attributes,
+                "inputs": [None if value is None else value.name for value in step.inputs],
+                "outputs": [_value_record(value) for value in step.outputs],
+                "where": step.where,
+                "weight": step.weight,
+            }
+        )
+    record = {
+        "dims": {name: [dim.min, dim.opt, dim.max] for name, dim in network.dims.items()},
+        "inputs": [_value_record(value) for value in network.inputs],
+        "steps": steps,
+        "outputs": [[name, value.name] for name, value in network.outputs],
+    }
+    return record, tensors
+
+
+def from_record(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Network:
+    """Reads what ``to_record`` wrote.
+
+    Raises:
+        PlanFormatError: The data is not a network record.
+    """
+    try:
+        return _read(record, tensors)
+    except PlanFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise PlanFormatError(f"network record: {type(error).__name__}: {error}") from error
+
+
+def network_key(network: Network, options: Mapping[str, Any]) -> str:
+    """Hash of the layers, constants and ranges, and of the options that change what is built.
+
+    Names, source lines and the names of symbols do not enter: two programs that build the same engine share a key.
+    """
+    record, tensors = to_record(network)
+    names = {value: f"v{index}" for index, value in enumerate(_all_names(record))}
+    symbols = {name: f"d{index}" for index, name in enumerate(_symbols_in_order(network))}
+    renaming = {sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True) for old, new in symbols.items()}
+
+    def canonical(value: dict[str, Any]) -> dict[str, Any]:
+        def rename(size: int | str) -> int | str:
+            return size if isinstance(size, int) else format_size(sympy.sympify(parse_size(size)).xreplace(renaming))
+
+        sizes = value["sizes"]
+        return {
+            "name": names[value["name"]],
+            "dtype": value["dtype"],
+            "shape": [rename(size) for size in value["shape"]],
+            "sizes": None if sizes is None else [rename(size) for size in sizes],
+        }
+
+    body = {
+        "dims": {symbols.get(name, name): value for name, value in record["dims"].items() if name in symbols},
+        "inputs": [canonical(value) for value in record["inputs"]],
+        "steps": [
+            [step["layer"], step["attributes"], [name and names[name] for name in step["inputs"]], [canonical(v) for v in step["outputs"]]]
+            for step in record["steps"]
+        ],
+        "outputs": [[index, names[name]] for index, (_, name) in enumerate(record["outputs"])],
+        "options": {name: repr(value) for name, value in sorted(options.items())},
+    }
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
+    for tensor in tensors.values():
+        digest.update(_bytes_of(tensor))
+    return digest.hexdigest()
+
+
+def _all_names(record: Mapping[str, Any]) -> list[str]:
+    return [value["name"] for value in record["inputs"]] + [value["name"] for step in record["steps"] for value in step["outputs"]]
+
+
+def _symbols_in_order(network: Network) -> list[str]:
+    found: dict[str, None] = {}
+    for value in network.inputs:
+        for size in value.shape:
+            if not isinstance(size, int):
+                found |= dict.fromkeys(sorted(symbol.name for symbol in size.free_symbols))
+    return list(found)
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def _value_record(value: Value) -> dict[str, Any]:
+    return {
+        "name": value.name,
+        "dtype": dtype_name(value.dtype),
+        "shape": [_size_record(size) for size in value.shape],
+        "sizes": None if value.sizes is None else [_size_record(size) for size in value.sizes],
+    }
+
+
+def _size_record(size: Size) -> int | str:
+    return size if isinstance(size, int) else format_size(size)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    return value
+
+
+def _read(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Network:
+    network = Network({name: DimRange(name, *bounds) for name, bounds in record["dims"].items()})
+    values: dict[str, Value] = {}
+    for item in record["inputs"]:
+        network.inputs.append(_read_value(item, values))
+    for item in record["steps"]:
+        layer = _read_layer(item["layer"], item["attributes"], tensors)
+        inputs = tuple(None if name is None else values[name] for name in item["inputs"])
+        outputs = tuple(_read_value(output, values) for output in item["outputs"])
+        if isinstance(layer, Constant):
+            outputs[0].constant = layer.tensor
+        network.steps.append(Step(item["name"], layer, inputs, outputs, item["where"], item["weight"]))
+    for name, value in record["outputs"]:
+        network.output(name, values[value])
+    return network
+
+
+def _read_value(item: Mapping[str, Any], values: dict[str, Value]) -> Value:
+    shape = tuple(size if isinstance(size, int) else parse_size(size) for size in item["shape"])
+    sizes = None if item["sizes"] is None else tuple(size if isinstance(size, int) else parse_size(size) for size in item["sizes"])
+    if item["name"] in values:
+        raise PlanFormatError(f"network record: {item['name']} stands twice")
+    value = Value(item["name"], DTYPES[item["dtype"]], shape, sizes=sizes)
+    values[value.name] = value
+    return value
+
+
+def _read_layer(kind: str, attributes: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Layer:
+    if kind not in _LAYERS:
+        raise PlanFormatError(f"network record: unknown layer {kind!r}")
+    hints = typing.get_type_hints(_LAYERS[kind])
+    return _LAYERS[kind](**{name: _decode(hints[name], value, tensors) for name, value in attributes.items()})
+
+
+def _decode(hint: Any, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    if hint is torch.Tensor:
+        return tensors[value]
+    if hint is torch.dtype:
+        return DTYPES[value]
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return hint(value)
+    if isinstance(value, dict):
+        return float.fromhex(cast(str, value["float"]))
+    if isinstance(value, list):
+        return tuple(_decode(None, item, tensors) for item in value)
+    return value
