@@ -1,0 +1,185 @@
+"""Decomposition of the calls that the oracle refuses, in place, keeping only what leads to calls that it accepts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+
+from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import SupportOracle
+from torchkiln_lowering.decompositions.table import Decompositions, used_outputs
+from torchkiln_lowering.effects import has_effects, has_tensor, is_free, is_view, may_alias
+from torchkiln_lowering.layout import NoLayout, match_layout
+from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind
+from torchkiln_lowering.trace import CallTracer
+
+_log = logging.getLogger(__name__)
+aten = torch.ops.aten
+
+ELEMENTARY = frozenset({aten.alias.default, aten.detach.default, aten.clone.default, aten._to_copy.default, aten.lift_fresh_copy.default})
+"""Operators that have no simpler form; passes remove them where they change nothing."""
+
+_OWN_META = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals", "original_aten"})
+
+
+def decompose(graph: torch.fx.Graph, oracle: SupportOracle, table: Decompositions) -> bool:
+    """Rewrites ``graph``: a refused call becomes the calls of its decomposition, as deep as needed, if any of them is accepted.
+
+    Returns:
+        Whether the graph changed.
+    """
+    mode = fake_mode_of(graph)
+    if mode is None:
+        return False
+    expander = _Expander(graph, oracle, table, CallTracer(mode))
+    # A list, since expansion edits the graph; every new call was offered to the oracle while its parent was expanded.
+    return any([expander.expand(node, ()) for node in list(graph.nodes)])
+
+
+class _Expander:
+    def __init__(self, graph: torch.fx.Graph, oracle: SupportOracle, table: Decompositions, tracer: CallTracer) -> None:
+        self._graph = graph
+        self._oracle = oracle
+        self._table = table
+        self._tracer = tracer
+
+    def expand(self, node: torch.fx.Node, ancestors: tuple[Any, ...]) -> bool:
+        """Replaces a refused call by its decomposition. ``ancestors`` are the operators being expanded: none is entered twice."""
+        if node.target in ancestors or not _is_candidate(node):
+            return False
+        call = OpCall.from_node(node)
+        if self._oracle.reject(call) is None:
+            return False
+        return any(self._try(node, self._tracer.trace(rule, node), ancestors) for rule in self._table.candidates(call))
+
+    def _try(self, node: torch.fx.Node, traced: torch.fx.GraphModule | None, ancestors: tuple[Any, ...]) -> bool:
+        used = used_outputs(node) if isinstance(node.meta["val"], (tuple, list)) else frozenset({0})
+        if traced is None or used is None:
+            return False
+        before = node.prev
+        held = self._inline(node, traced.graph, used)
+        for inner in list(_between(before, held)):
+            self.expand(inner, (*ancestors, node.target))
+        values = dict(zip(sorted(used), held.args, strict=True))
+        self._graph.erase_node(held)
+        if self._worthwhile(before, node) and self._fits(node, values):
+            self._commit(node, values)
+            return True
+        for inner in reversed(list(_between(before, node))):
+            self._graph.erase_node(inner)
+        return False
+
+    def _inline(self, node: torch.fx.Node, traced: torch.fx.Graph, used: frozenset[int]) -> torch.fx.Node:
+        """Copies the calls that the used results need in front of ``node``; returns a node that holds the new results."""
+        mapping: dict[torch.fx.Node, torch.fx.Node] = dict(zip(traced.find_nodes(op="placeholder"), node.all_input_nodes, strict=True))
+        returned = traced.output_node().args[0]
+        outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
+        wanted = [outputs[index] if index < len(outputs) else None for index in sorted(used)]
+        needed = _needed([value for value in wanted if isinstance(value, torch.fx.Node)])
+        inherited = {key: value for key, value in node.meta.items() if key not in _OWN_META}
+        with self._graph.inserting_before(node):
+            for inner in traced.nodes:
+                if inner.op == "call_function" and inner in needed:
+                    copy = self._graph.node_copy(inner, lambda source: mapping[source])
+                    copy.meta = {**inherited, **{key: inner.meta[key] for key in ("val", "original_aten") if key in inner.meta}}
+                    mapping[inner] = copy
+            return self._graph.call_function(_held, tuple(mapping.get(value) for value in wanted))  # type: ignore[arg-type]
+
+    def _worthwhile(self, before: torch.fx.Node, node: torch.fx.Node) -> bool:
+        """Whether a call that computes is accepted; where nothing computes (only views and sizes), whether all are accepted."""
+        calls = [inner for inner in _between(before, node) if isinstance(inner.target, OpOverload) and has_tensor(inner)]
+        computing = [inner for inner in calls if not is_free(inner)]
+        if computing:
+            return any(self._oracle.reject(OpCall.from_node(inner)) is None for inner in computing)
+        return all(self._oracle.reject(OpCall.from_node(inner)) is None for inner in calls)
+
+    def _fits(self, node: torch.fx.Node, values: dict[int, Any]) -> bool:
+        """Makes each new value equal the old one in dtype, shape, strides and freshness."""
+        olds = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
+        for index, value in values.items():
+            new = value.meta["val"] if isinstance(value, torch.fx.Node) else value
+            if not same_kind(new, olds[index]):
+                _log.info("%s (%s) keeps its form: its decomposition gives %s, not %s", node.target, node.name, describe(new), describe(olds[index]))
+                return False
+            try:
+                values[index] = match_layout(self._graph, node, value, olds[index])
+            except NoLayout as reason:
+                _log.info("%s (%s) keeps its form: %s", node.target, node.name, reason)
+                return False
+        self._refresh(node, values)
+        return True
+
+    def _refresh(self, node: torch.fx.Node, values: dict[int, Any]) -> None:
+        """Copies results that are views of an argument where the operator promises a new tensor."""
+        if is_view(node) or (isinstance(node.target, OpOverload) and node.target._can_decompose()):
+            return
+        for index, value in values.items():
+            if isinstance(value, torch.fx.Node) and has_tensor(value) and _views_any(value, frozenset(node.all_input_nodes)):
+                with self._graph.inserting_before(node):
+                    copy = self._graph.call_function(aten.clone.default, (value,))
+                copy.meta = {**node.meta, "val": value.meta["val"]}
+                values[index] = copy
+
+    def _commit(self, node: torch.fx.Node, values: dict[int, Any]) -> None:
+        if not isinstance(node.meta["val"], (tuple, list)):
+            self._substitute(node, values[0])
+            return
+        for pick in list(node.users):
+            self._substitute(pick, values.get(int(pick.args[1])))  # type: ignore[arg-type]
+        self._graph.erase_node(node)
+
+    def _substitute(self, old: torch.fx.Node, new: torch.fx.Node | None) -> None:
+        if new is not None:
+            old.replace_all_uses_with(new)
+        self._graph.erase_node(old)
+
+
+def _held(*results: Any) -> None:
+    """Target of the node that reads the results of an expansion while the calls in it are expanded."""
+
+
+def _is_candidate(node: torch.fx.Node) -> bool:
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, OpOverload)
+        and node.target not in ELEMENTARY
+        and has_tensor(node)
+        and not has_effects(node)
+        and not node.meta.get("unbacked_bindings")
+    )
+
+
+def _between(before: torch.fx.Node, after: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    node = before.next
+    while node is not after:
+        yield node
+        node = node.next
+
+
+def _views_any(value: torch.fx.Node, arguments: frozenset[torch.fx.Node]) -> bool:
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if node in arguments:
+            return True
+        stack.extend(may_alias(node))
+    return False
+
+
+def _needed(results: list[torch.fx.Node]) -> set[torch.fx.Node]:
+    seen: set[torch.fx.Node] = set()
+    stack = list(results)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.all_input_nodes)
+    return seen
+
+
+__all__ = ["ELEMENTARY", "decompose"]

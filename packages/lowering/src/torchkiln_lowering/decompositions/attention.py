@@ -1,0 +1,133 @@
+"""Scaled dot product attention: backend kernels back to the one operator, and that operator in elementary ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
+from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
+from torchkiln_lowering.metadata import known_equal
+
+aten = torch.ops.aten
+MaybeTensor = torch.Tensor | None
+
+
+def _plain(call: OpCall) -> bool:
+    """Whether a backend call is plain attention: only its result is read, nothing is dropped, at most one mask."""
+    arguments = call.arguments
+    query, key = (arguments[name].meta["val"] for name in ("query", "key"))
+    bias = arguments.get("attn_mask", arguments.get("attn_bias"))
+    square = known_equal(query.shape[-2:-1], key.shape[-2:-1])
+    # The CUDA flash kernel aligns a causal mask with the last key, the operator with the first: they agree on squares.
+    aligned = call.target is not aten._scaled_dot_product_flash_attention.default or square
+    return (
+        used_outputs(call.node) in (frozenset(), frozenset({0}))
+        and arguments["dropout_p"] == 0
+        and not (arguments["is_causal"] and (bias is not None or not aligned))
+    )
+
+
+def _attend(count: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: MaybeTensor, causal: bool, scale: float | None) -> Any:
+    grouped = query.dim() == 4 and not known_equal(query.shape[1:2], key.shape[1:2])
+    out = aten.scaled_dot_product_attention.default(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
+    return (out, *[None] * (count - 1))
+
+
+def flash_for_cpu(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: MaybeTensor = None, scale: float | None = None,
+) -> Any:
+    """``_scaled_dot_product_flash_attention_for_cpu``; tensors are ``[N, heads, length, width]``."""
+    return _attend(2, query, key, value, attn_mask, is_causal, scale)
+
+
+def flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False,
+    return_debug_mask: bool = False, *, scale: float | None = None,
+) -> Any:
+    """``_scaled_dot_product_flash_attention``."""
+    return _attend(9, query, key, value, None, is_causal, scale)
+
+
+def efficient(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: MaybeTensor, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+) -> Any:
+    """``_scaled_dot_product_efficient_attention``."""
+    return _attend(4, query, key, value, attn_bias, is_causal, scale)
+
+
+def cudnn(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: MaybeTensor, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
+) -> Any:
+    """``_scaled_dot_product_cudnn_attention``."""
+    return _attend(9, query, key, value, attn_bias, is_causal, scale)
+
+
+def overrideable(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: MaybeTensor = None,
+    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
+) -> Any:
+    """``_scaled_dot_product_fused_attention_overrideable``."""
+    return _attend(9, query, key, value, attn_bias, is_causal, scale)
+
+
+def _elementary(call: OpCall) -> bool:
+    arguments = call.arguments
+    query, key = (arguments[name].meta["val"] for name in ("query", "key"))
+    static = arguments["scale"] is not None or isinstance(query.shape[-1], int)
+    heads = not arguments["enable_gqa"] or (isinstance(query.shape[-3], int) and isinstance(key.shape[-3], int))
+    masks = not (arguments["is_causal"] and arguments["attn_mask"] is not None)
+    return floating(call) and static and heads and masks and arguments["dropout_p"] == 0 and query.shape[-1] != 0
+
+
+def attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: MaybeTensor = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> torch.Tensor:
+    """``scaled_dot_product_attention`` of ``[*, length, width]``: fp32 inside for half inputs; a fully masked row gives zeros.
+
+    A causal mask is aligned with the first query and key. Source: ATen/native/transformers/attention.cpp.
+    """
+    q, k, v = (widened(item) for item in (query, key, value))
+    if enable_gqa:
+        k, v = (_repeated(item, int(query.shape[-3]) // int(item.shape[-3])) for item in (k, v))
+    factor = 1 / math.sqrt(int(query.shape[-1])) if scale is None else scale
+    scores = aten.matmul.default(aten.mul.Scalar(q, factor), aten.transpose.int(k, -2, -1))
+    if is_causal:
+        rows, columns = (aten.arange.default(size, device=query.device) for size in (query.shape[-2], key.shape[-2]))
+        attn_mask = aten.le.Tensor(aten.unsqueeze.default(columns, 0), aten.unsqueeze.default(rows, 1))
+    if attn_mask is None:
+        weights = aten._softmax.default(scores, -1, False)
+    else:
+        weights = aten._safe_softmax.default(_masked(scores, attn_mask), -1)
+    return as_dtype(aten.matmul.default(weights, v), query.dtype)
+
+
+def _masked(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    if mask.dtype != torch.bool:
+        return aten.add.Tensor(scores, as_dtype(mask, scores.dtype))
+    return aten.where.self(mask, scores, aten.full.default([], float("-inf"), dtype=scores.dtype, device=scores.device))
+
+
+def _repeated(x: torch.Tensor, times: int) -> torch.Tensor:
+    """Repeats each head of ``[*, heads, length, width]`` in place."""
+    *batch, heads, length, width = x.shape
+    spread = aten.expand.default(aten.unsqueeze.default(x, -3), [*batch, heads, times, length, width])
+    return aten.reshape.default(spread, [*batch, heads * times, length, width])
+
+
+ATTENTION: dict[Callable[..., Any], Decomposition] = {
+    aten._scaled_dot_product_flash_attention_for_cpu.default: Decomposition(flash_for_cpu, _plain),
+    aten._scaled_dot_product_flash_attention.default: Decomposition(flash, _plain),
+    aten._scaled_dot_product_efficient_attention.default: Decomposition(efficient, _plain),
+    aten._scaled_dot_product_cudnn_attention.default: Decomposition(cudnn, _plain),
+    aten._scaled_dot_product_fused_attention_overrideable.default: Decomposition(overrideable, _plain),
+    aten.scaled_dot_product_attention.default: Decomposition(attention, _elementary),
+}

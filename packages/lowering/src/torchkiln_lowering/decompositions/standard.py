@@ -1,0 +1,17 @@
+"""The decompositions of torchkiln, all families in one table."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from torchkiln_lowering.decompositions.attention import ATTENTION
+from torchkiln_lowering.decompositions.norms import NORMS
+from torchkiln_lowering.decompositions.pointwise import POINTWISE
+from torchkiln_lowering.decompositions.prims import PRIMS
+from torchkiln_lowering.decompositions.softmax import SOFTMAX
+from torchkiln_lowering.decompositions.table import Decompositions
+
+
+def standard_decompositions() -> Decompositions:
+    """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
+    return Decompositions(MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **PRIMS}))

@@ -1,0 +1,96 @@
+"""``Decompositions``: which function stands for which operator. A value: users extend it by making another."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch._decomp
+import torch.fx
+from torch._ops import OpOverload
+
+from torchkiln_core.call import OpCall
+
+Target = Callable[..., Any]
+
+
+def used_outputs(node: torch.fx.Node) -> frozenset[int] | None:
+    """Indices of the results of a multi-result call that somebody reads; ``None`` when the tuple itself is read."""
+    used: set[int] = set()
+    for user in node.users:
+        if user.target is not operator.getitem:
+            return None
+        if user.users:
+            used.add(int(user.args[1]))  # type: ignore[arg-type]
+    return frozenset(used)
+
+
+def always(call: OpCall) -> bool:
+    """The condition of a decomposition that holds for every call."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """A function with the operator's ATen signature, and the calls it is right for.
+
+    Attributes:
+        function: Functional torch code. Results that no call of the operator reads may be ``None``.
+        applies: Decides from the call's arguments and metadata.
+        origin: Who wrote it: ``torchkiln``, ``user``, ``torch`` (its tables) or ``composite`` (the operator's own kernel).
+    """
+
+    function: Callable[..., Any]
+    applies: Callable[[OpCall], bool] = always
+    origin: str = "torchkiln"
+
+
+def _no_rules() -> Mapping[Target, Decomposition]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Decompositions:
+    """Decompositions by operator. PyTorch's own tables answer where this one has no rule, or its rule leads nowhere.
+
+    Attributes:
+        rules: Ours and the user's.
+        excluded: Operators that are never decomposed.
+    """
+
+    rules: Mapping[Target, Decomposition] = field(default_factory=_no_rules)
+    excluded: frozenset[Target] = frozenset()
+
+    def extended(self, rules: Mapping[Target, Decomposition | Callable[..., Any]]) -> Decompositions:
+        """This table with more rules; a rule for the same operator replaces the old one."""
+        more = {target: rule if isinstance(rule, Decomposition) else Decomposition(rule, origin="user") for target, rule in rules.items()}
+        return Decompositions(MappingProxyType({**self.rules, **more}), self.excluded - frozenset(more))
+
+    def without(self, *targets: Target) -> Decompositions:
+        """This table, but ``targets`` are never decomposed, not by PyTorch's tables either."""
+        kept = {target: rule for target, rule in self.rules.items() if target not in targets}
+        return Decompositions(MappingProxyType(kept), self.excluded | frozenset(targets))
+
+    def candidates(self, call: OpCall) -> tuple[Decomposition, ...]:
+        """The decompositions that fit a call, best first."""
+        if call.target in self.excluded:
+            return ()
+        rule = self.rules.get(call.target)
+        own = (rule,) if rule is not None and rule.applies(call) else ()
+        return own + _of_torch(call.target)
+
+
+def _of_torch(target: Target) -> tuple[Decomposition, ...]:
+    if not isinstance(target, OpOverload):
+        return ()
+    found: list[Decomposition] = []
+    registered = torch._decomp.decomposition_table.get(target)
+    if registered is not None:
+        found.append(Decomposition(registered, origin="torch"))
+    if target._can_decompose():
+        found.append(Decomposition(target.decompose, origin="composite"))
+    return tuple(found)

@@ -1,0 +1,113 @@
+"""What an operator does besides computing its results: effects, random numbers, aliases of its arguments."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+CONSTANT_MAKERS = frozenset(
+    {
+        aten.full.default,
+        aten.zeros.default,
+        aten.ones.default,
+        aten.scalar_tensor.default,
+        aten.arange.default,
+        aten.arange.start,
+        aten.arange.start_step,
+        aten.empty.memory_format,
+        aten.new_empty.default,
+        aten.new_full.default,
+        aten.new_zeros.default,
+        aten.new_ones.default,
+        aten.full_like.default,
+        aten.zeros_like.default,
+        aten.ones_like.default,
+        aten.empty_like.default,
+    }
+)
+"""Operators whose result depends on no tensor's contents."""
+
+_UNANNOTATED_ALIASES = frozenset({aten._unsafe_view.default, aten._reshape_alias.default, aten.lift.default})
+
+
+def is_random(target: Any) -> bool:
+    """Whether a call draws from a generator; such calls are never decomposed, merged or dropped."""
+    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def has_effects(node: torch.fx.Node) -> bool:
+    """Whether a node must stay although nobody reads it: checks, mutations, random numbers, higher-order operators, output, inputs."""
+    if node.op != "call_function":
+        return node.op != "get_attr"
+    target = node.target
+    if isinstance(target, OpOverload):
+        return target._schema.is_mutable or is_random(target) or not target._schema.returns or node.is_impure()
+    return node.is_impure() or isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def is_shareable(node: torch.fx.Node) -> bool:
+    """Whether two equal calls may become one: deterministic, without effects, and known to be so (custom operators are not)."""
+    if node.op != "call_function" or has_effects(node):
+        return False
+    target = node.target
+    if isinstance(target, OpOverload):
+        return target.namespace in ("aten", "prims") and torch.Tag.nondeterministic_bitwise not in target.tags
+    return target is operator.getitem or getattr(target, "__module__", "") in ("_operator", "math", "torch")
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Whether every result of a call is a view of an argument by the operator's schema."""
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return False
+    returns = target._schema.returns
+    return bool(returns) and all(item.alias_info is not None and not item.alias_info.is_write for item in returns)
+
+
+def is_free(node: torch.fx.Node) -> bool:
+    """Whether a call does no arithmetic on tensors: views, picks from a tuple, sizes, constants."""
+    return not isinstance(node.target, OpOverload) or is_view(node) or node.target in CONSTANT_MAKERS or not has_tensor(node)
+
+
+def has_tensor(node: torch.fx.Node) -> bool:
+    """Whether a node's value holds a tensor."""
+    value = node.meta.get("val")
+    return any(isinstance(item, torch.Tensor) for item in (value if isinstance(value, (tuple, list)) else (value,)))
+
+
+def may_alias(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+    """The arguments whose storage a node's results may share.
+
+    Composite operators without annotation (``dropout``) and foreign operators may return an argument, so all of theirs count.
+    """
+    if node.op != "call_function":
+        return ()
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return tuple(node.all_input_nodes)
+    annotated = any(item.alias_info is not None for item in target._schema.returns)
+    composite = target._can_decompose() and target not in CONSTANT_MAKERS
+    if annotated or composite or target in _UNANNOTATED_ALIASES or target.namespace not in ("aten", "prims"):
+        return tuple(argument for argument in node.all_input_nodes if has_tensor(argument))
+    return ()
+
+
+def storage_roots(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[torch.fx.Node]]:
+    """For each node, the nodes that made a storage which its value may share (itself, for a fresh result)."""
+    roots: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        sources = may_alias(node)
+        own = frozenset() if is_view(node) or node.target is operator.getitem else frozenset({node})
+        roots[node] = own.union(*(roots[source] for source in sources)) or frozenset({node})
+    return roots
+
+
+def results(graph: torch.fx.Graph) -> tuple[Any, ...]:
+    """The flat results that a graph returns."""
+    return tuple(graph.output_node().args[0])  # type: ignore[arg-type]

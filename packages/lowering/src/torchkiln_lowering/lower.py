@@ -1,0 +1,56 @@
+"""``AtenLowering``: the lowering stage."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torchkiln_core.options import LoweringOptions
+from torchkiln_core.program import Program
+from torchkiln_core.rejection import SupportOracle
+from torchkiln_lowering.debug import value_check
+from torchkiln_lowering.decompose import decompose
+from torchkiln_lowering.decompositions.standard import standard_decompositions
+from torchkiln_lowering.decompositions.table import Decompositions
+from torchkiln_lowering.passes.asserts import DIMS
+from torchkiln_lowering.pipeline import Pass, Pipeline
+from torchkiln_lowering.registry import default_pipeline
+from torchkiln_lowering.runner import copied, no_check, run_passes
+
+
+class AtenLowering:
+    """Decomposes what converters refuse, then runs the passes.
+
+    Args:
+        options: Options of the stage.
+        pipeline: The passes; without one, the process default as it is now.
+        decompositions: The decompositions; without them, torchkiln's own over PyTorch's tables.
+    """
+
+    def __init__(
+        self,
+        options: LoweringOptions = LoweringOptions(),
+        pipeline: Pipeline | None = None,
+        decompositions: Decompositions | None = None,
+    ) -> None:
+        self._options = options
+        self._pipeline = default_pipeline() if pipeline is None else pipeline
+        self._decompositions = standard_decompositions() if decompositions is None else decompositions
+
+    def lower(self, program: Program, oracle: SupportOracle) -> Program:
+        """A program with the same inputs, weights and results, in the operators that the oracle accepts where they can be reached.
+
+        ``program`` itself is not touched.
+
+        Raises:
+            LoweringError: A pass or a user's decomposition failed, or changed the program's signature or (in debug mode) its values.
+        """
+        module = copied(program.module)
+        module.meta[DIMS] = program.dims
+        check = value_check(program) if self._options.lowering_debug else no_check
+        expand = Pipeline((Pass("decompose", lambda gm: decompose(gm.graph, oracle, self._decompositions)),))
+        run_passes(module, expand, check)
+        _, changed = run_passes(module, self._pipeline, check)
+        if changed:
+            # A user's pass may have written operators that the oracle refuses.
+            run_passes(module, expand, check)
+        return dataclasses.replace(program, module=module)

@@ -1,0 +1,46 @@
+"""Common subexpressions: equal calls become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils._pytree import tree_flatten
+
+from torchkiln_lowering.effects import is_shareable, is_view, results, storage_roots
+
+
+def share_equal_calls(module: torch.fx.GraphModule) -> bool:
+    """Merges equal deterministic calls. Two results of the program stay two tensors."""
+    graph = module.graph
+    first: dict[Any, torch.fx.Node] = {}
+    changed = False
+    roots = storage_roots(graph)
+    returned = [value for value in results(graph) if isinstance(value, torch.fx.Node)]
+    escaping = {root for value in returned for root in roots[value]}
+    for node in list(graph.nodes):
+        if not is_shareable(node):
+            continue
+        kept = first.setdefault(_key(node), node)
+        if kept is node or _would_join(kept, node, escaping, set(returned)):
+            continue
+        node.replace_all_uses_with(kept)
+        graph.erase_node(node)
+        if node in escaping:
+            escaping.add(kept)
+        changed = True
+    return changed
+
+
+def _would_join(kept: torch.fx.Node, node: torch.fx.Node, escaping: set[torch.fx.Node], returned: set[torch.fx.Node]) -> bool:
+    if is_view(node):
+        return kept in returned and node in returned
+    return kept in escaping and node in escaping
+
+
+def _key(node: torch.fx.Node) -> Any:
+    leaves, spec = tree_flatten((list(node.args), dict(sorted(node.kwargs.items()))))
+    # The type and repr keep 1, 1.0 and True apart, as well as 0.0 and -0.0.
+    parts = tuple(leaf if isinstance(leaf, torch.fx.Node) else (type(leaf), repr(leaf)) for leaf in leaves)
+    return node.target, str(spec), parts
