@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
 from wheel_rules import bound_problems, wheel_problems
 from workspace import ROOT, Package, closure, read_packages
 
@@ -78,12 +77,12 @@ def check_install(package: Package, settings: Settings) -> str:
     """A new environment takes the wheel, the wheels of the members that it declares, and what its tests need."""
     environment = settings.environment(package)
     _call("uv", "venv", "--quiet", "--python", settings.python, str(environment))
-    for_tests = [item for item in package.test_requires if canonicalize_name(item.name) in settings.members]
-    members = {member.name: member for member in closure(package, settings.members)}
-    for requirement in for_tests:
-        members |= {member.name: member for member in closure(settings.members[canonicalize_name(requirement.name)], settings.members)}
-    others = [str(item) for item in (*package.requires, *package.test_requires) if canonicalize_name(item.name) not in settings.members]
-    wheels = [str(settings.wheels[name]) for name in members]
+    given = (*package.requires, *package.test_requires)
+    extras = {name: ",".join(sorted({extra for item in given if item.name == name for extra in item.extras})) for name in settings.members}
+    for_tests = [settings.members[item.name] for item in package.test_requires if item.name in settings.members]
+    members = {member.name: member for root in (package, *for_tests) for member in closure(root, settings.members)}
+    wheels = [f"{name}[{extras[name]}] @ {settings.wheels[name].as_uri()}" for name in members]
+    others = [str(item) for item in given if item.name not in settings.members]
     install = ("uv", "pip", "install", "--quiet", "--python", settings.interpreter(package), "--resolution", settings.resolution)
     _call(*install, *wheels, *others)
     _call("uv", "pip", "check", "--quiet", "--python", settings.interpreter(package))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 from workspace import ROOT, Package
 
@@ -34,7 +33,7 @@ def bound_problems(package: Package, built: Mapping[str, Package]) -> list[str]:
     """Dependencies on members that are not bound as ``>=0.N,<0.N+1`` around the version at hand; empty when all are."""
     problems = []
     for requirement in package.siblings(built):
-        version = built[canonicalize_name(requirement.name)].version
+        version = built[requirement.name].version
         expected = SpecifierSet(f">={version.major}.{version.minor},<{_after(version)}")
         if not requirement.specifier.contains(version, prereleases=True):
             problems.append(f"{requirement}: the workspace holds {version}, which this bound refuses")

@@ -42,7 +42,7 @@ class Package:
 
     def siblings(self, members: Mapping[str, Package]) -> tuple[Requirement, ...]:
         """Its dependencies on other members, tests aside."""
-        return tuple(item for item in self.requires if canonicalize_name(item.name) in members)
+        return tuple(item for item in self.requires if item.name in members)
 
 
 def read_packages(root: Path = ROOT) -> dict[str, Package]:
@@ -65,7 +65,7 @@ def closure(package: Package, members: Mapping[str, Package]) -> tuple[Package, 
         name = waiting.pop(0)
         if name not in seen:
             seen[name] = members[name]
-            waiting += [canonicalize_name(item.name) for item in members[name].siblings(members)]
+            waiting += [item.name for item in members[name].siblings(members)]
     return tuple(seen.values())
 
 
@@ -78,6 +78,12 @@ def _read(path: Path) -> Package:
         folder=path.parent,
         version=Version(project["version"]),
         python=SpecifierSet(project["requires-python"]),
-        requires=tuple(Requirement(text) for text in project["dependencies"]),
-        test_requires=tuple(Requirement(text) for text in groups.get("dev", ())),
+        requires=tuple(_requirement(text) for text in project["dependencies"]),
+        test_requires=tuple(_requirement(text) for text in groups.get("dev", ())),
     )
+
+
+def _requirement(text: str) -> Requirement:
+    requirement = Requirement(text)
+    requirement.name = canonicalize_name(requirement.name)
+    return requirement

@@ -1,0 +1,39 @@
+"""The documentation names what exists, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from torchkiln_core import errors
+from torchkiln_core.rejection import Rejection
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("packages/*/*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def subclasses(error: type[Exception]) -> set[str]:
+    return {error.__name__}.union(*(subclasses(child) for child in error.__subclasses__()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_the_page_of_errors_draws_the_whole_tree() -> None:
+    drawn = set(re.findall(r"^[│├└─\s]*([A-Z]\w+)", (ROOT / "docs/errors.md").read_text().split("```")[1], re.MULTILINE))
+    assert drawn == subclasses(errors.KilnError)
+
+
+def test_the_page_of_errors_lists_every_rule() -> None:
+    assert Rejection.__doc__ is not None
+    rules = set(re.findall(r"``([a-z-]+)``", Rejection.__doc__.split("Rules:")[1]))
+    assert len(rules) > 10
+    listed = set(re.findall(r"`([a-z-]+)`", (ROOT / "docs/errors.md").read_text()))
+    assert rules <= listed
