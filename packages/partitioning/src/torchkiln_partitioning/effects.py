@@ -1,0 +1,81 @@
+"""Which calls do more than compute their result, so that their order is part of the program's meaning."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx.node import _side_effectful_functions
+
+from torchkiln_core.call import OpCall
+
+_RANDOM_HIGHER_ORDER = frozenset({"run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_rng_state", "run_dtensor_rng_op"})
+_WRITING_HIGHER_ORDER = frozenset({"triton_kernel_wrapper_mutation", "call_torchbind", "inductor_compiled_code", "print"})
+
+
+class Effect(enum.Enum):
+    """What a call does besides computing its result."""
+
+    WRITES = "writes into its arguments or the world"
+    """Runs after every earlier call and before every later one."""
+    ORDERED = "draws random numbers or checks a value"
+    """Keeps its order among effects."""
+
+
+def effect_of(node: torch.fx.Node, module: torch.nn.Module) -> Effect | None:
+    """The effect of a call; the bodies of a higher-order call are attributes of ``module`` and count as part of it."""
+    own = _own_effect(node)
+    if own is Effect.WRITES or not isinstance(node.target, HigherOrderOperator):
+        return own
+    inner: list[Effect | None] = [own]
+    waiting = [(node, module)]
+    while waiting:
+        call, owner = waiting.pop()
+        for body in bodies_of(call, owner):
+            for part in body.graph.nodes:
+                inner.append(_own_effect(part))
+                waiting.append((part, body))
+    return next((effect for effect in Effect if effect in inner), None)
+
+
+def bodies_of(node: torch.fx.Node, module: torch.nn.Module) -> list[torch.fx.GraphModule]:
+    """The graphs that a higher-order call runs."""
+    names = [str(read.target) for read in node.all_input_nodes if read.op == "get_attr" and node.op == "call_function"]
+    values = [attribute(module, name) for name in names]
+    return [value for value in values if isinstance(value, torch.fx.GraphModule)]
+
+
+def attribute(module: torch.nn.Module, name: str) -> Any:
+    """The attribute of a module by its dotted name."""
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _own_effect(node: torch.fx.Node) -> Effect | None:
+    target = node.target
+    if node.op != "call_function":
+        return None
+    if isinstance(target, HigherOrderOperator):
+        name = target.__name__
+        if name in _WRITING_HIGHER_ORDER:
+            return Effect.WRITES
+        return Effect.ORDERED if name in _RANDOM_HIGHER_ORDER else None
+    if isinstance(target, OpOverload):
+        if target._schema.is_mutable:
+            return Effect.WRITES
+        if not target._schema.returns or (torch.Tag.nondeterministic_seeded in target.tags and _draws(node)):
+            return Effect.ORDERED
+    return Effect.ORDERED if target in _side_effectful_functions else None
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    """Whether a call of a random operator draws numbers: attention and dropout draw none at rate 0 or outside training."""
+    arguments = OpCall.from_node(node).arguments
+    if any(arguments.get(name, True) is False for name in ("train", "training")):
+        return False
+    return not any(isinstance(rate := arguments.get(name), (int, float)) and rate == 0 for name in ("dropout_p", "dropout"))

@@ -1,0 +1,93 @@
+"""Writes the graph of a segment."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from torchkiln_core.errors import InternalError
+from torchkiln_core.partition import Segment, SegmentKind
+from torchkiln_core.rejection import target_name
+from torchkiln_partitioning.draft import Draft
+from torchkiln_partitioning.effects import attribute
+from torchkiln_partitioning.levels import Kind
+from torchkiln_partitioning.sizes import DimOf, Literal
+from torchkiln_partitioning.view import ProgramView, Role, aten, is_tensor
+
+
+def write_segment(name: str, draft: Draft, outputs: Sequence[torch.fx.Node], view: ProgramView) -> Segment:
+    """The segment of a draft; nodes keep their names and metadata.
+
+    Raises:
+        InternalError: Something other than a tensor would cross the border of an engine.
+    """
+    if draft.kind is Kind.ENGINE:
+        crossing = [node.name for node in (*draft.inputs, *outputs) if not is_tensor(node)]
+        if crossing:
+            raise InternalError(f"segment {name}: expected tensors only at the border of an engine, got {', '.join(crossing)}")
+    graph = torch.fx.Graph()
+    values: dict[torch.fx.Node, Any] = {node: copy_placeholder(graph, node) for node in (*draft.inputs, *draft.weights)}
+    shapes: dict[DimOf, torch.fx.Node] = {}
+    for node in draft.body:
+        match draft.replaced.get(node):
+            case Literal(value):
+                values[node] = value
+            case DimOf() as source:
+                if source not in shapes:
+                    shapes[source] = copy_shape_read(graph, node, source, values)
+                values[node] = shapes[source]
+            case None:
+                values[node] = copy_node(graph, node, values)
+    graph.output(tuple(values[node] for node in outputs))
+    attributes = {str(node.target): attribute(view.program.module, str(node.target)) for node in draft.body if node.op == "get_attr"}
+    return Segment(
+        name=name,
+        kind=kind_name(draft.kind),
+        module=torch.fx.GraphModule(attributes, graph, name),
+        inputs=_names(draft.inputs),
+        weights=_names(draft.weights),
+        outputs=_names(outputs),
+        calls=tuple(_target(node) for node in draft.body if view.roles[node] in (Role.CALL, Role.CHEAP)),
+    )
+
+
+def kind_name(kind: Kind) -> SegmentKind:
+    """The kind of a segment as a partition says it."""
+    return "engine" if kind is Kind.ENGINE else "torch"
+
+
+def copy_placeholder(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
+    """A placeholder under the name of a program value, with its metadata.
+
+    Raises:
+        InternalError: The name is taken.
+    """
+    new = graph.create_node("placeholder", node.name, name=node.name)
+    if new.name != node.name:
+        raise InternalError(f"program: node name {node.name} cannot be the name of a placeholder")
+    new.meta = copy.copy(node.meta)
+    return new
+
+
+def copy_node(graph: torch.fx.Graph, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
+    """A node of the program with its arguments looked up in ``values``."""
+    return graph.node_copy(node, values.__getitem__)
+
+
+def copy_shape_read(graph: torch.fx.Graph, node: torch.fx.Node, source: DimOf, values: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
+    """Reads from a shape the number that ``node`` is in the program."""
+    new = graph.create_node("call_function", aten.sym_size.int, (values[source.tensor], source.dim), name=node.name)
+    new.meta = copy.copy(node.meta)
+    return new
+
+
+def _names(nodes: Sequence[torch.fx.Node]) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes)
+
+
+def _target(node: torch.fx.Node) -> str:
+    return target_name(node.target) if callable(node.target) else str(node.target)

@@ -1,0 +1,173 @@
+"""``ProgramView``: the live nodes of a program and what each is to the division, before anyone asks where it runs."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import HigherOrderOperator, OpOverload
+
+from torchkiln_core.call import source_of
+from torchkiln_core.errors import InternalError
+from torchkiln_core.program import InputKind, Program
+from torchkiln_partitioning.effects import Effect, attribute, effect_of
+
+aten = torch.ops.aten
+
+SIZE_READERS = frozenset({aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default})
+_MAKERS = frozenset({aten.full, aten.zeros, aten.ones, aten.arange, aten.scalar_tensor, aten.eye})
+_VIEWS = frozenset(
+    {
+        aten.alias, aten.detach, aten.expand, aten.permute, aten.reshape, aten.select, aten.slice, aten.squeeze, aten.t, aten.transpose,
+        aten.unsqueeze, aten.view, aten._unsafe_view,
+    }
+)  # fmt: skip
+
+
+class Role(enum.Enum):
+    """What a node is to the division."""
+
+    INPUT = "input"
+    """A value that every call supplies; passes around segments."""
+    WEIGHT = "weight"
+    """Known to both sides; never crosses a border."""
+    ATTRIBUTE = "attribute"
+    """The body of a higher-order call; goes where the call goes."""
+    SIZE = "size"
+    """Computes a symbolic number from others or from a shape; belongs to no segment."""
+    CHEAP = "cheap"
+    """Makes a constant from numbers, or views a weight: each reader may have its own copy."""
+    PART = "part"
+    """One result of a call that has several; goes where the call goes."""
+    CALL = "call"
+    """Anything else: runs once, in one segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramView:
+    """A program seen by the partitioner.
+
+    Attributes:
+        program: The program.
+        nodes: Live nodes in graph order, without the output node.
+        index: Position of each live node.
+        roles: Role of each live node.
+        owners: The call that a value comes from, for ``CALL`` and ``PART`` nodes.
+        effects: Calls that do more than compute their result.
+        results: What the program returns.
+    """
+
+    program: Program
+    nodes: tuple[torch.fx.Node, ...]
+    index: Mapping[torch.fx.Node, int]
+    roles: Mapping[torch.fx.Node, Role]
+    owners: Mapping[torch.fx.Node, torch.fx.Node]
+    effects: Mapping[torch.fx.Node, Effect]
+    results: tuple[Any, ...]
+
+    def operators(self) -> Iterator[torch.fx.Node]:
+        """The operators of the program as users see them, in order: no parts, no sizes."""
+        return (node for node in self.nodes if self.roles[node] in (Role.CALL, Role.CHEAP))
+
+
+def view_program(program: Program) -> ProgramView:
+    """Finds the live nodes of a program and their roles.
+
+    Raises:
+        InternalError: The graph breaks a promise of ``Program``.
+    """
+    graph = program.module.graph
+    output = next(iter(graph.find_nodes(op="output")))
+    results = output.args[0]
+    if not isinstance(results, (tuple, list)):
+        raise InternalError(f"program: expected the output to be a flat tuple, got {results!r}")
+    effects = {node: effect for node in graph.nodes if (effect := effect_of(node, program.module)) is not None}
+    nodes = _live_nodes(program, set(output.all_input_nodes) | effects.keys())
+    kinds = {item.name: item.kind for item in program.inputs}
+    roles: dict[torch.fx.Node, Role] = {}
+    owners: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in nodes:
+        role = roles[node] = _role(node, program, kinds, (roles, effects))
+        if role is Role.CALL:
+            owners[node] = node
+        elif role is Role.PART:
+            owners[node] = owners[node.all_input_nodes[0]]
+    for node in nodes:
+        if roles[node] is Role.CALL and isinstance(node.meta.get("val"), (tuple, list)):
+            readers = [user.name for user in node.users if user.op == "output" or roles.get(user, Role.PART) is not Role.PART]
+            if readers:
+                raise InternalError(f"program: {', '.join(readers)} reads all results of {node.name} at once", where=source_of(node))
+    index = {node: position for position, node in enumerate(nodes)}
+    return ProgramView(program, nodes, index, roles, owners, effects, tuple(results))
+
+
+def is_tensor(node: torch.fx.Node) -> bool:
+    """Whether the value of a node is one tensor."""
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def do_not_merge(node: torch.fx.Node) -> bool:
+    """Whether a call has a segment of its own: higher-order calls run graphs that no neighbour may be fused with."""
+    return isinstance(node.target, HigherOrderOperator)
+
+
+def _live_nodes(program: Program, roots: set[torch.fx.Node]) -> tuple[torch.fx.Node, ...]:
+    live = set(roots)
+    kept: list[torch.fx.Node] = []
+    for node in reversed(program.module.graph.nodes):
+        if node.op == "placeholder" or node in live:
+            if node.op != "output":
+                kept.append(node)
+            live.update(node.all_input_nodes)
+    return tuple(reversed(kept))
+
+
+def _role(
+    node: torch.fx.Node,
+    program: Program,
+    kinds: Mapping[str, InputKind],
+    known: tuple[Mapping[torch.fx.Node, Role], Mapping[torch.fx.Node, Effect]],
+) -> Role:
+    roles, effects = known
+    if node.op == "placeholder":
+        if node.name not in kinds:
+            raise InternalError(f"program: placeholder {node.name} is not among its inputs")
+        return Role.WEIGHT if kinds[node.name] is InputKind.WEIGHT else Role.INPUT
+    if node.op == "get_attr":
+        if isinstance(attribute(program.module, str(node.target)), torch.Tensor):
+            raise InternalError(f"program: {node.name} is a tensor attribute; expected a placeholder of kind WEIGHT", where=source_of(node))
+        return Role.ATTRIBUTE
+    if node.op != "call_function":
+        raise InternalError(f"program: {node.name} has op {node.op}; expected call_function", where=source_of(node))
+    if node.target is operator.getitem and roles[node.all_input_nodes[0]] in (Role.CALL, Role.PART):
+        return Role.PART
+    if _is_size(node, roles):
+        return Role.SIZE
+    return Role.CHEAP if node not in effects and _is_cheap(node, roles) else Role.CALL
+
+
+def _is_size(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:
+    if node.target in SIZE_READERS:
+        return True
+    if isinstance(node.target, (OpOverload, HigherOrderOperator)):
+        return False
+    numbers = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return isinstance(node.meta.get("val"), numbers) and not any(is_tensor(other) for other in node.all_input_nodes)
+
+
+def _is_cheap(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:
+    if not isinstance(node.target, OpOverload) or not is_tensor(node):
+        return False
+    tensors = [other for other in node.all_input_nodes if roles[other] is not Role.SIZE and not _is_number_input(other, roles)]
+    if not tensors:
+        return node.target.overloadpacket in _MAKERS
+    return node.target.overloadpacket in _VIEWS and len(tensors) == 1 and roles[tensors[0]] in (Role.WEIGHT, Role.CHEAP)
+
+
+def _is_number_input(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:
+    return roles[node] is Role.INPUT and not is_tensor(node)
