@@ -1,0 +1,59 @@
+"""Layers that multiply, and pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchkiln_core.layers import Convolution, Deconvolution, MatrixMultiply, Pooling
+from torchkiln_runtime.adapter.definition import Definition
+
+Kernel = Any | torch.Tensor
+"""A computed kernel or bias is an ``ITensor``, a constant one the tensor itself: TensorRT takes those as weights of the layer."""
+
+
+def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
+    """``IMatrixMultiplyLayer``."""
+    ops = to.trt.MatrixOperation
+    return to.network.add_matrix_multiply(a, getattr(ops, layer.left.value), b, getattr(ops, layer.right.value))
+
+
+def convolution(to: Definition, layer: Convolution, input: Any, kernel: Kernel, bias: Kernel | None = None) -> Any:
+    """``IConvolutionLayer``."""
+    return _windowed(to, to.network.add_convolution_nd, kernel.shape[0], layer, (input, kernel, bias))
+
+
+def deconvolution(to: Definition, layer: Deconvolution, input: Any, kernel: Kernel, bias: Kernel | None = None) -> Any:
+    """``IDeconvolutionLayer``."""
+    return _windowed(to, to.network.add_deconvolution_nd, kernel.shape[1] * layer.groups, layer, (input, kernel, bias))
+
+
+def _windowed(to: Definition, add: Any, maps: int, layer: Convolution | Deconvolution, operands: tuple[Any, Kernel, Kernel | None]) -> Any:
+    image, kernel, bias = operands
+    none = to.trt.Weights(image.dtype)
+    given = [to.weights(part) if isinstance(part, torch.Tensor) else none for part in (kernel, bias)]
+    result = add(image, maps, to.dims(tuple(kernel.shape)[2:]), *given)
+    if result is None:
+        return None
+    result.stride_nd = to.dims(layer.stride)
+    result.pre_padding = to.dims(layer.pre_padding)
+    result.post_padding = to.dims(layer.post_padding)
+    result.dilation_nd = to.dims(layer.dilation)
+    result.num_groups = layer.groups
+    for index, part in ((1, kernel), (2, bias)):
+        if part is not None and not isinstance(part, torch.Tensor):
+            result.set_input(index, part)
+    return result
+
+
+def pooling(to: Definition, layer: Pooling, input: Any) -> Any:
+    """``IPoolingLayer``."""
+    result = to.network.add_pooling_nd(input, getattr(to.trt.PoolingType, layer.op.value), to.dims(layer.window))
+    if result is None:
+        return None
+    result.stride_nd = to.dims(layer.stride)
+    result.pre_padding = to.dims(layer.pre_padding)
+    result.post_padding = to.dims(layer.post_padding)
+    result.average_count_excludes_padding = not layer.count_padding
+    return result

@@ -1,0 +1,197 @@
+"""Replays a network record onto a TensorRT network definition, layer by layer, and checks what TensorRT infers."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+
+from torchkiln_core import BuildError, InternalError, Layer, Network, Size, Step, Value
+from torchkiln_core.layers import (
+    Activation,
+    Cast,
+    Concatenation,
+    Constant,
+    Convolution,
+    Cumulative,
+    Deconvolution,
+    Elementwise,
+    Gather,
+    Linspace,
+    MatrixMultiply,
+    Normalization,
+    Pooling,
+    Reduce,
+    Scatter,
+    Select,
+    Shape,
+    Shuffle,
+    Slice,
+    Softmax,
+    TopK,
+    Unary,
+)
+from torchkiln_runtime.adapter import indexing, linear, pointwise, reduction, shape
+from torchkiln_runtime.adapter.definition import Definition
+from torchkiln_runtime.library import Collection
+
+WRITERS: Mapping[type[Layer], Callable[..., Any]] = types.MappingProxyType(
+    {
+        Activation: pointwise.activation,
+        Cast: pointwise.cast,
+        Concatenation: indexing.concatenation,
+        Constant: shape.constant,
+        Convolution: linear.convolution,
+        Cumulative: reduction.cumulative,
+        Deconvolution: linear.deconvolution,
+        Elementwise: pointwise.elementwise,
+        Gather: indexing.gather,
+        Linspace: shape.linspace,
+        MatrixMultiply: linear.matrix_multiply,
+        Normalization: reduction.normalization,
+        Pooling: linear.pooling,
+        Reduce: reduction.reduce,
+        Scatter: indexing.scatter,
+        Select: pointwise.select,
+        Shape: shape.shape,
+        Shuffle: shape.shuffle,
+        Slice: indexing.slice_,
+        Softmax: reduction.softmax,
+        TopK: reduction.topk,
+        Unary: pointwise.unary,
+    }
+)
+"""The function that writes each layer: it returns TensorRT's layer, the tensors of its results, or ``None`` where TensorRT refuses."""
+
+WEIGHT_OPERANDS: Mapping[type[Layer], tuple[int, ...]] = types.MappingProxyType({Convolution: (1, 2), Deconvolution: (1, 2)})
+"""Operands that reach the writer as the tensor itself when they are constants."""
+
+
+def input_name(index: int) -> str:
+    """TensorRT's name of an input; positions rather than our names, which may collide between inputs and outputs."""
+    return f"input_{index}"
+
+
+def output_name(index: int) -> str:
+    """TensorRT's name of an output."""
+    return f"output_{index}"
+
+
+class Replay:
+    """Writes one network.
+
+    Args:
+        to: The empty definition.
+        network: The record.
+        log: What TensorRT says meanwhile.
+    """
+
+    def __init__(self, to: Definition, network: Network, log: Collection) -> None:
+        self._to = to
+        self._record = network
+        self._log = log
+        self._tensors: dict[Value, Any] = {}
+        self._constants = {step.outputs[0]: step for step in network.steps if isinstance(step.layer, Constant)}
+
+    def write(self) -> None:
+        """Inputs, layers, outputs.
+
+        Raises:
+            BuildError: TensorRT refuses a layer.
+            InternalError: TensorRT infers another dtype or shape than the record has.
+        """
+        for index, value in enumerate(self._record.inputs):
+            self._write_input(index, value)
+        for step in self._record.steps:
+            # Constants are written where a layer needs them as a tensor; kernels never are.
+            if not isinstance(step.layer, Constant):
+                self._write_step(step)
+        for index, (_, value) in enumerate(self._record.outputs):
+            self._write_output(index, value)
+
+    def _write_input(self, index: int, value: Value) -> None:
+        sizes = [size if isinstance(size, int) else -1 for size in value.shape]
+        tensor = self._to.network.add_input(input_name(index), self._to.dtype(value.dtype), self._to.dims(sizes))
+        if tensor is None:
+            raise BuildError(f"{self._to.library.name} refuses the input {value!r}\n{self._log.text}")
+        for dim, size in enumerate(value.shape):
+            if isinstance(size, sympy.Symbol):
+                tensor.set_dimension_name(dim, size.name)
+        self._tensors[value] = tensor
+
+    def _write_step(self, step: Step) -> None:
+        writer = WRITERS.get(type(step.layer))
+        if writer is None:
+            raise InternalError(f"{step.layer.kind()}: no function writes this layer", layer=step.name, where=step.where)
+        operands = [self._operand(step, index, value) for index, value in enumerate(step.inputs)]
+        self._log.errors.clear()
+        try:
+            result = writer(self._to, step.layer, *operands)
+            if result is None:
+                raise self._refusal(step)
+            is_layer = not isinstance(result, tuple) and hasattr(result, "num_outputs")
+            if is_layer:
+                result.name = step.name
+                if step.where:
+                    result.metadata = step.where
+                tensors = tuple(result.get_output(index) for index in range(result.num_outputs))
+            else:
+                tensors = result if isinstance(result, tuple) else (result,)
+            for value, tensor in zip(step.outputs, tensors, strict=True):
+                self._check(step, value, tensor)
+                self._tensors[value] = tensor
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+            raise self._refusal(step, error) from error
+
+    def _operand(self, step: Step, index: int, value: Value | None) -> Any:
+        if value is None:
+            return None
+        if index in WEIGHT_OPERANDS.get(type(step.layer), ()) and value in self._constants:
+            return value.constant
+        return self._tensor(value)
+
+    def _tensor(self, value: Value) -> Any:
+        if value not in self._tensors:
+            self._write_step(self._constants[value])
+        return self._tensors[value]
+
+    def _write_output(self, index: int, value: Value) -> None:
+        tensor = self._tensor(value)
+        if tensor.is_network_input or tensor.is_network_output or value in self._constants:
+            layer = self._to.network.add_identity(tensor)
+            layer.name = output_name(index)
+            tensor = layer.get_output(0)
+        tensor.name = output_name(index)
+        self._to.network.mark_output(tensor)
+
+    def _check(self, step: Step, value: Value, tensor: Any) -> None:
+        sizes = tuple(tensor.shape)
+        same = tensor.dtype == self._to.dtype(value.dtype) and len(sizes) == value.rank
+        same = same and all(self._agree(ours, theirs) for ours, theirs in zip(value.shape, sizes, strict=True))
+        if not same:
+            raise InternalError(
+                f"{step.layer}: the record has {value!r}, TensorRT infers {str(tensor.dtype).rsplit('.', 1)[-1]}{list(sizes)}",
+                layer=step.name,
+                where=step.where,
+            )
+
+    def _agree(self, ours: Size, theirs: int) -> bool:
+        if theirs == -1:
+            return True
+        if isinstance(ours, int):
+            return ours == theirs
+        # TensorRT knows a size that the record leaves open: true only if the ranges leave one value.
+        dim = self._record.dim(ours)
+        return theirs == dim if isinstance(dim, int) else dim.min == dim.max == theirs
+
+    def _refusal(self, step: Step, error: Exception | None = None) -> BuildError:
+        shown = ", ".join("-" if value is None else repr(value) for value in step.inputs)
+        reason = f" ({error})" if error is not None and not self._log.errors else ""
+        return BuildError(
+            f"{self._to.library.name} {self._to.library.version} refuses {step.layer} of ({shown}){reason}\n{self._log.text}",
+            node=step.name,
+            where=step.where,
+            fix="run the operator in PyTorch with torch_executed_ops",
+        )

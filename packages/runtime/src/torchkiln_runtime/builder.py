@@ -1,0 +1,129 @@
+"""The plan builder: a network record to a serialized TensorRT engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import torch
+
+from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Plan, Target, network_key
+from torchkiln_runtime.adapter import Definition, Replay, input_name
+from torchkiln_runtime.library import Collection, Library, require_library
+from torchkiln_runtime.reference import bindings_of
+from torchkiln_runtime.shapes import ShapeRules, find_symbols
+from torchkiln_runtime.targets import Targets, resolve_targets
+
+
+_DEFAULTS = BuildOptions()
+
+
+class TensorRTBuilder:
+    """Builds plans. Threads may share a builder: TensorRT releases Python's lock while it builds.
+
+    Args:
+        options: How plans are built.
+        library: TensorRT; by default the one that is installed.
+    """
+
+    def __init__(self, options: BuildOptions = _DEFAULTS, library: Library | None = None) -> None:
+        self._options = options
+        self._library = library
+
+    def build(self, network: Network) -> Plan:
+        """Builds a plan, on any machine when the options name their targets.
+
+        Raises:
+            BuildError: No library, an unknown target, no GPU where one is needed, or TensorRT refuses the network.
+            InternalError: TensorRT infers another dtype or shape than the record has.
+        """
+        library = self._library or require_library()
+        targets = resolve_targets(self._options.targets, library)
+        inputs, outputs = bindings_of(network)
+        if not outputs:
+            raise InternalError("network: no outputs")
+        symbols = find_symbols(inputs)
+        specs = network.specs()
+        ShapeRules(inputs, outputs, symbols, [(spec.min_shape, spec.max_shape) for spec in specs])
+        start = time.perf_counter()
+        with library.messages.collect("torchkiln.build") as log:
+            data = _Build(library, self._options, log).run(network, targets)
+        build_ms = (time.perf_counter() - start) * 1e3
+        target = Target(library.name, library.version, targets.names)
+        return Plan(data, inputs, outputs, symbols, target, self._key(network, target, targets.gpu), build_ms)
+
+    def key(self, network: Network) -> str:
+        """The key that the plan of ``network`` would have: a hash of its record, the options that enter it and the target.
+
+        Raises:
+            BuildError: As ``build``, of the library and the targets.
+        """
+        library = self._library or require_library()
+        targets = resolve_targets(self._options.targets, library)
+        return self._key(network, Target(library.name, library.version, targets.names), targets.gpu)
+
+    def _key(self, network: Network, target: Target, gpu: str | None) -> str:
+        fields = dataclasses.fields(self._options)
+        keyed = {field.name: getattr(self._options, field.name) for field in fields if field.metadata["keyed"] and field.name != "targets"}
+        return network_key(network, {**keyed, "target": str(target), "gpu": gpu})
+
+
+class _Build:
+    def __init__(self, library: Library, options: BuildOptions, log: Collection) -> None:
+        self._library = library
+        self._trt = library.module
+        self._options = options
+        self._log = log
+
+    def run(self, network: Network, targets: Targets) -> torch.Tensor:
+        """The serialized engine, uint8 ``[size]``."""
+        builder = self._trt.Builder(self._library.logger)
+        if builder is None:
+            raise self._failure("made no builder")
+        definition = Definition(self._library, builder.create_network(self._network_flags()))
+        config = builder.create_builder_config()
+        self._configure(config, targets)
+        self._add_profile(builder, config, network)
+        Replay(definition, network, self._log).write()
+        # A refused layer has raised already; what TensorRT logged about accepted ones is not the reason of a later failure.
+        self._log.errors.clear()
+        serialized = builder.build_serialized_network(definition.network, config)
+        if serialized is None:
+            raise self._failure(f"built no engine for {', '.join(targets.names)}")
+        definition.kept.clear()
+        return torch.frombuffer(bytearray(serialized), dtype=torch.uint8)
+
+    def _network_flags(self) -> int:
+        flags = self._trt.NetworkDefinitionCreationFlag
+        # TensorRT-RTX networks are always strongly typed; TensorRT's become so by the flag.
+        return 1 << int(flags.STRONGLY_TYPED) if hasattr(flags, "STRONGLY_TYPED") else 0
+
+    def _configure(self, config: Any, targets: Targets) -> None:
+        flags = self._trt.BuilderFlag
+        (config.set_flag if self._options.allow_tf32 else config.clear_flag)(flags.TF32)
+        # Without it `x - x` may fold to 0 and hide a NaN.
+        config.set_flag(flags.STRICT_NANS)
+        if self._options.workspace_bytes is not None:
+            config.set_memory_pool_limit(self._trt.MemoryPoolType.WORKSPACE, self._options.workspace_bytes)
+        if self._options.optimization_level is not None:
+            config.builder_optimization_level = self._options.optimization_level
+        if targets.values:
+            config.num_compute_capabilities = len(targets.values)
+            for index, value in enumerate(targets.values):
+                if not config.set_compute_capability(value, index):
+                    raise self._failure(f"refuses the target {targets.names[index]}")
+
+    def _add_profile(self, builder: Any, config: Any, network: Network) -> None:
+        specs = network.specs()
+        if all(value.is_static for value in network.inputs):
+            return
+        profile = builder.create_optimization_profile()
+        for index, spec in enumerate(specs):
+            if not network.inputs[index].is_static:
+                profile.set_shape(input_name(index), spec.min_shape, spec.opt_shape, spec.max_shape)
+        if config.add_optimization_profile(profile) < 0:
+            raise self._failure("refuses the ranges of the inputs")
+
+    def _failure(self, what: str) -> BuildError:
+        return BuildError(f"{self._library.name} {self._library.version} {what}\n{self._log.text}")
