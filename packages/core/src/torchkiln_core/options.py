@@ -74,6 +74,7 @@ class RuntimeOptions:
         "`follow` notices parameters that change after compilation, `frozen` does not look. `auto`: frozen ahead of time, follow under torch.compile.",
         keyed=False,
     )
+    on_report: Callable[[Any], None] | None = option(None, "Called with the report of each compiled graph; the way to read it under torch.compile.", keyed=False)
 
     def __post_init__(self) -> None:
         for name, allowed in (("engine", ("auto", "tensorrt", "reference")), ("weights", ("auto", "frozen", "follow"))):

@@ -1,0 +1,47 @@
+"""torchkiln compiles PyTorch programs into NVIDIA TensorRT engines."""
+
+from __future__ import annotations
+
+from torchkiln_core import (
+    BuildError,
+    CompileError,
+    ConversionError,
+    ExportError,
+    InternalError,
+    KilnError,
+    LoweringError,
+    PartitionError,
+    PlanError,
+    PlanFormatError,
+    PlanTargetMismatch,
+    Rejection,
+    ShapeOutOfProfile,
+)
+
+from torchkiln.aot import compile  # noqa: A004
+from torchkiln.compiled_module import CompiledModule
+from torchkiln.inputs import Input
+from torchkiln.report import Report, SegmentReport
+from torchkiln.stages import FallbackWarning
+
+__all__ = [
+    "BuildError",
+    "CompileError",
+    "CompiledModule",
+    "ConversionError",
+    "ExportError",
+    "FallbackWarning",
+    "Input",
+    "InternalError",
+    "KilnError",
+    "LoweringError",
+    "PartitionError",
+    "PlanError",
+    "PlanFormatError",
+    "PlanTargetMismatch",
+    "Rejection",
+    "Report",
+    "SegmentReport",
+    "ShapeOutOfProfile",
+    "compile",
+]

@@ -1,0 +1,64 @@
+"""``torchkiln.compile``: ahead of time, from a model and example arguments to one callable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torchkiln_core import Options
+
+from torchkiln.capture import capture, export_model
+from torchkiln.compiled_module import CompiledModule
+from torchkiln.inputs import Input, examples_of
+from torchkiln.stages import Compiler
+
+
+def compile(  # noqa: A001 - the name that users of this field expect
+    model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
+    args: tuple[Any, ...] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    inputs: Sequence[Input | torch.Tensor] | None = None,
+    **options: Any,
+) -> CompiledModule:
+    """Compiles a model ahead of time.
+
+    Args:
+        model: A module, a function, an ``ExportedProgram`` or a TorchScript module. Its parameters and buffers become weights of the engines.
+        args: Example positional arguments.
+        kwargs: Example keyword arguments.
+        dynamic_shapes: As in ``torch.export.export``. A dimension without a maximum may grow to eight times its example size.
+        inputs: Instead of ``args`` and ``dynamic_shapes``: a description of each tensor argument.
+        **options: The fields of ``LoweringOptions``, ``PartitionOptions``, ``BuildOptions`` and ``RuntimeOptions``.
+
+    Raises:
+        CompileError: A stage refused; the subclass says which.
+        ValueError: An unknown option, or a value outside its range.
+        TypeError: Arguments of the wrong type.
+    """
+    settings = Options.from_keywords(options)
+    args, dynamic_shapes = _examples(model, args, dynamic_shapes, inputs)
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"kwargs: expected a mapping of names to values, got {type(kwargs).__name__}")
+    compiler = Compiler(settings)
+    with compiler.clock.measure("export"):
+        exported = export_model(model, args, kwargs or {}, dynamic_shapes)
+        captured = capture(exported, model)
+    program = compiler.build(compiler.lower(captured.program))
+    if settings.runtime.on_report is not None:
+        settings.runtime.on_report(program.report)
+    return CompiledModule(captured, program, follow=settings.runtime.weights == "follow")
+
+
+def _examples(model: object, args: Any, dynamic_shapes: Any, inputs: Any) -> tuple[tuple[Any, ...], Any]:
+    if inputs is not None:
+        if args is not None or dynamic_shapes is not None:
+            raise TypeError("inputs: expected either inputs, or args with dynamic_shapes, got both")
+        return examples_of(inputs)
+    if args is None:
+        return (), dynamic_shapes
+    if isinstance(args, torch.Tensor) or not isinstance(args, (tuple, list)):
+        raise TypeError(f"args: expected a tuple of example arguments, got {type(args).__name__}; for one tensor write (tensor,)")
+    return tuple(args), dynamic_shapes

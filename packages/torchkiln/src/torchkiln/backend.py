@@ -1,0 +1,144 @@
+"""The ``torch.compile`` backend, found under its name through the entry point group ``torch_dynamo_backends``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.fx
+from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+from torch._guards import TracingContext
+from torch.export.exported_program import _override_composite_implicit_decomp, _special_op_to_preserve_cia
+from torchkiln_core import ExportError, InputKind, Options, Program, ProgramInput, ShapeOutOfProfile
+
+from torchkiln.compiled_program import CompiledProgram
+from torchkiln.ranges import ranges_of
+from torchkiln.stages import Compiler
+from torchkiln.weights import WeightWatch
+
+_LOG = logging.getLogger("torchkiln")
+
+
+def torchkiln(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compiles a captured graph; ``torch.compile(model, backend="torchkiln", options={...})`` calls it.
+
+    Args:
+        graph: A graph of torch functions, as Dynamo captures it.
+        example_inputs: Its inputs; parameters and buffers among them become weights of the engines.
+        options: As the keywords of ``torchkiln.compile``.
+        mode: Only ``None`` and ``"default"``; what modes choose elsewhere are options here.
+
+    Raises:
+        ValueError: An unknown mode or option, or a value outside its range.
+        CompileError: A stage refused.
+    """
+    if mode not in (None, "default"):
+        raise ValueError(f"mode: expected None or 'default', got {mode!r}; use options={{...}} to choose settings")
+    compiler = Compiler(Options.from_keywords(options or {}))
+    trains = torch.is_grad_enabled() and any(isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs)
+    with nullcontext() if trains else _keep_composites(compiler):
+        compiled: Callable[..., Any] = aot_module_simplified(
+            graph,
+            list(example_inputs),
+            fw_compiler=functools.partial(_compile_forward, compiler),
+            bw_compiler=_run_in_pytorch,
+            inference_compiler=functools.partial(_compile_forward, compiler),
+            decompositions={},
+        )
+    return compiled
+
+
+class JitProgram:
+    """A captured forward graph; builds its engines at the first call, when the weights' values are there.
+
+    Args:
+        compiler: The stages.
+        program: Lowered; its weights are taken from the arguments of each call.
+    """
+
+    _boxed_call = True
+
+    def __init__(self, compiler: Compiler, program: Program) -> None:
+        self._compiler = compiler
+        self._lowered = program
+        self._follow = compiler.options.runtime.weights != "frozen"
+        self._weights = [(index, item.name) for index, item in enumerate(program.inputs) if item.kind is InputKind.WEIGHT]
+        self._users = [index for index, item in enumerate(program.inputs) if item.kind is InputKind.USER]
+        self._program: CompiledProgram | None = None
+        self._watch: WeightWatch | None = None
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        """Runs the graph on all its inputs, weights included, in the order of its placeholders."""
+        program = self._current(arguments)
+        inputs = [arguments[index] for index in self._users]
+        try:
+            return list(program(inputs))
+        except ShapeOutOfProfile as error:
+            # Dynamo's guards hold for this size, so the call must succeed: the lowered graph is functional and runs as it is.
+            if not self._warned:
+                self._warned = True
+                _LOG.warning("this size runs in PyTorch: %s", error)
+            return list(self._lowered.module(*arguments))
+
+    def _current(self, arguments: list[Any]) -> CompiledProgram:
+        weights = {name: arguments[index] for index, name in self._weights}
+        with self._lock:
+            if self._program is None or self._watch is None:
+                self._program = self._compiler.build(dataclasses.replace(self._lowered, weights=weights))
+                self._watch = WeightWatch(weights)
+                on_report = self._compiler.options.runtime.on_report
+                if on_report is not None:
+                    on_report(self._program.report)
+            elif self._follow and (changed := self._watch.changed(weights)):
+                self._program.replace_weights(weights, changed)
+            return self._program
+
+
+def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, fake_inputs: Sequence[Any]) -> JitProgram:
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    weights = _weight_positions()
+    inputs = tuple(
+        ProgramInput(node.name, InputKind.WEIGHT if index in weights else InputKind.USER, node.name if index in weights else None)
+        for index, node in enumerate(placeholders)
+    )
+    program = Program(graph, inputs, {}, ranges_of(graph))
+    return JitProgram(compiler, compiler.lower(program))
+
+
+def _weight_positions() -> frozenset[int]:
+    """Positions of the parameters and buffers that the graph does not mutate."""
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    if metadata is None:
+        raise ExportError("torchkiln's backend runs under torch.compile only", fix="call torchkiln.compile instead")
+    return frozenset(index for index in metadata.static_input_indices if not metadata.input_info[index].mutates_data)
+
+
+def _run_in_pytorch(graph: torch.fx.GraphModule, fake_inputs: Sequence[Any]) -> Callable[..., Any]:
+    boxed: Callable[..., Any] = make_boxed_func(graph.forward)
+    return boxed
+
+
+def _keep_composites(compiler: Compiler) -> AbstractContextManager[Any]:
+    """Keeps composite operators that have a converter whole while the graph is traced, as export does ahead of time."""
+    kept = {
+        target: _special_op_to_preserve_cia
+        for target in compiler.registry.targets
+        if isinstance(target, torch._ops.OpOverload) and target._can_decompose() and not target._schema.is_mutable
+    }
+    context: AbstractContextManager[Any] = _override_composite_implicit_decomp(kept)
+    return context

@@ -1,0 +1,115 @@
+"""What each flat argument of a compiled program must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+from torch.export.graph_signature import ConstantArgument
+from torchkiln_core import DimRange, ExportError, ShapeOutOfProfile, Size
+from torchkiln_core.size import evaluate, size_of, sizes_of, symbols_of
+
+Constant = None | bool | int | float | str | torch.dtype | torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentCheck:
+    """A tensor of given dtype, device and shape ``[*]``, an integer of a given range, or exactly one value.
+
+    ``kind`` is ``"tensor"``, ``"int"`` or ``"constant"``; ``shape`` of an ``"int"`` holds its one symbol.
+    """
+
+    name: str
+    kind: str
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    shape: tuple[Size, ...] = ()
+    dims: Mapping[str, DimRange] = field(default_factory=dict)
+    constant: Constant = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the argument is fixed and does not enter the graph."""
+        return self.kind == "constant"
+
+    def __call__(self, value: Any, symbols: dict[str, int]) -> None:
+        """Checks one argument; ``symbols`` collects the sizes seen in this call.
+
+        Raises:
+            TypeError: Not a tensor, or not an integer.
+            ValueError: Another constant, dtype, device or rank.
+            ShapeOutOfProfile: A size outside its range, or different from an equal one.
+        """
+        match self.kind:
+            case "constant":
+                if not _equal(self.constant, value):
+                    raise ValueError(
+                        f"argument {self.name}: expected {self.constant!r}, the value of compile time, got {value!r}; compile again for other values"
+                    )
+            case "int":
+                if not isinstance(value, int) or isinstance(value, bool):
+                    raise TypeError(f"argument {self.name}: expected int, got {type(value).__name__}")
+                self._check_size(self.shape[0], value, "", symbols)
+            case _:
+                self._check_tensor(value, symbols)
+
+    def _check_tensor(self, value: Any, symbols: dict[str, int]) -> None:
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"argument {self.name}: expected a tensor, got {type(value).__name__}")
+        if value.dtype != self.dtype:
+            raise ValueError(f"argument {self.name}: expected dtype {self.dtype}, got {value.dtype}; convert it or compile again")
+        if value.device != self.device:
+            raise ValueError(f"argument {self.name}: expected device {self.device}, got {value.device}; move it with .to({str(self.device)!r})")
+        if value.dim() != len(self.shape):
+            raise ValueError(f"argument {self.name}: expected rank {len(self.shape)}, got shape {list(value.shape)}")
+        for dim, (expected, got) in enumerate(zip(self.shape, value.shape, strict=True)):
+            if expected != got:
+                self._check_size(expected, got, f" dimension {dim}", symbols)
+
+    def _check_size(self, expected: Size, got: int, place: str, symbols: dict[str, int]) -> None:
+        if isinstance(expected, int):
+            raise ShapeOutOfProfile(
+                f"argument {self.name}{place}: expected {expected}, got {got}; declare it in dynamic_shapes to compile for several sizes"
+            )
+        if isinstance(expected, sympy.Symbol):
+            bounds = self.dims[expected.name]
+            if not bounds.min <= got <= bounds.max:
+                raise ShapeOutOfProfile(
+                    f"argument {self.name}{place}: expected {bounds.min} to {bounds.max}, got {got}; "
+                    "widen min and max of this dimension in dynamic_shapes and compile again"
+                )
+            if symbols.setdefault(expected.name, got) != got:
+                raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {symbols[expected.name]} as in an earlier argument, got {got}")
+        elif all(name in symbols for name in symbols_of(expected)) and (size := evaluate(expected, symbols)) != got:
+            raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {expected} = {size}, got {got}")
+
+
+def check_of(name: str, spec: Any, node: torch.fx.Node | None, dims: Mapping[str, DimRange]) -> ArgumentCheck:
+    """The check of an exported program's user input.
+
+    Raises:
+        ExportError: The input is of a type that cannot be checked or passed.
+    """
+    if isinstance(spec.arg, ConstantArgument):
+        return ArgumentCheck(name, "constant", constant=spec.arg.value)
+    value = None if node is None else node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        used = {symbol: dims[symbol] for size in sizes_of(value.shape) for symbol in symbols_of(size)}
+        return ArgumentCheck(name, "tensor", value.dtype, value.device, sizes_of(value.shape), used)
+    if isinstance(value, torch.SymInt):
+        size = size_of(value)
+        return ArgumentCheck(name, "int", shape=(size,), dims={symbol: dims[symbol] for symbol in symbols_of(size)})
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return ArgumentCheck(name, "constant", constant=value)
+    raise ExportError(f"argument {name}: expected a tensor, number, string or None, got {type(value).__name__}")
+
+
+def _equal(expected: Any, got: Any) -> bool:
+    if type(expected) is not type(got):
+        return False
+    return bool(expected == got) or (isinstance(expected, float) and math.isnan(expected) and math.isnan(got))

@@ -1,0 +1,54 @@
+"""Which engine runs the engine segments of a program."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Literal
+
+import torch
+from torchkiln_core import BuildError, RuntimeOptions
+from torchkiln_runtime import find_library, gpu_support
+
+EngineKind = Literal["tensorrt", "reference"]
+
+_LOG = logging.getLogger("torchkiln")
+
+
+def choose_engine(options: RuntimeOptions, device: torch.device) -> EngineKind:
+    """The engine for a program on ``device``; says once per reason when ``auto`` falls back to the reference.
+
+    Raises:
+        BuildError: ``engine="tensorrt"`` where no library is installed, the program is not on a GPU, or the library refuses the GPU.
+    """
+    if options.engine == "reference":
+        return "reference"
+    reason = _obstacle(device)
+    if reason is None:
+        return "tensorrt"
+    if options.engine == "tensorrt":
+        raise BuildError(
+            f"engine='tensorrt': {reason}",
+            fix="move the model and its arguments to a supported NVIDIA GPU, install torchkiln[rtx] or torchkiln[tensorrt], or use engine='reference'",
+        )
+    _say_once(reason)
+    return "reference"
+
+
+def device_of(tensors: list[torch.Tensor]) -> torch.device:
+    """The device that a program runs on: the first GPU among its tensors, else the CPU."""
+    return next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
+
+
+def _obstacle(device: torch.device) -> str | None:
+    library = find_library()
+    if library is None:
+        return "no TensorRT library is installed"
+    if device.type != "cuda":
+        return f"the program runs on {device}"
+    return gpu_support(library, device)
+
+
+@functools.cache
+def _say_once(reason: str) -> None:
+    _LOG.warning("%s: engine segments run on the reference engine, layer by layer in PyTorch, which is right but not fast", reason)

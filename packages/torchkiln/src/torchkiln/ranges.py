@@ -1,0 +1,52 @@
+"""Ranges of a graph's symbols: from its constraints, with a documented default where nothing bounds a dimension above."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torchkiln_core import DimRange
+
+DEFAULT_GROWTH = 8
+"""An unbounded dimension may grow to this multiple of its example size (at least ``DEFAULT_FLOOR``)."""
+DEFAULT_FLOOR = 64
+
+
+def ranges_of(module: torch.fx.GraphModule) -> Mapping[str, DimRange]:
+    """Range of each symbol in the placeholders' shapes; ``opt`` is the example size."""
+    ranges: dict[str, DimRange] = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            for size in _symbolic_sizes(node.meta.get("val")):
+                for symbol in size.node.expr.free_symbols:
+                    if symbol.name not in ranges:
+                        ranges[symbol.name] = _range(symbol, size.node.shape_env)
+    return ranges
+
+
+def _symbolic_sizes(value: Any) -> list[torch.SymInt]:
+    if isinstance(value, torch.SymInt):
+        return [value]
+    if isinstance(value, torch.Tensor):
+        return [size for size in value.shape if isinstance(size, torch.SymInt)]
+    return []
+
+
+def _range(symbol: Any, shape_env: ShapeEnv) -> DimRange:
+    bounds = shape_env.var_to_range[symbol]
+    hint = _hint(symbol, shape_env)
+    low = int(bounds.lower) if bounds.lower.is_Integer else 0
+    low = max(0, low)
+    high = int(bounds.upper) if bounds.upper.is_Integer else None
+    # torch writes "no bound" as the largest int64 as well as as infinity.
+    if high is None or high >= 2**31:
+        high = max(DEFAULT_GROWTH * hint, DEFAULT_FLOOR, low)
+    return DimRange(symbol.name, low, min(max(hint, low), high), high)
+
+
+def _hint(symbol: Any, shape_env: ShapeEnv) -> int:
+    values = getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
+    return int(values[symbol]) if symbol in values else 1

@@ -1,0 +1,77 @@
+"""One engine segment: segment to network to plans to engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torchkiln_converters import NetworkConverter
+from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
+from torchkiln_core.stages import Engine, PlanCache
+from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
+
+from torchkiln.engines import EngineKind
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSegment:
+    """An engine segment with all that was made of it."""
+
+    segment: Segment
+    network: Network
+    plans: tuple[Plan, ...]
+    engine: Engine
+
+
+class SegmentCompiler:
+    """Compiles engine segments for one device.
+
+    Args:
+        converter: Writes the network.
+        options: Which plans are built; none where neither targets are named nor a GPU runs them.
+        kind: Which engine is loaded.
+        device: Where the engine runs.
+        cache: Plans built before, by key.
+    """
+
+    def __init__(self, converter: NetworkConverter, options: BuildOptions, kind: EngineKind, device: torch.device, cache: PlanCache) -> None:
+        self._converter = converter
+        self._options = options
+        self._kind = kind
+        self._device = device
+        self._cache = cache
+
+    def compile(self, segment: Segment, program: Program) -> CompiledSegment:
+        """Converts, builds and loads.
+
+        Raises:
+            ConversionError: No layers for a call.
+            BuildError: TensorRT refused.
+        """
+        network = self._converter.convert(segment, program)
+        plans = tuple(self._build(network, options) for options in self._builds())
+        engine = ReferenceEngine(network) if self._kind == "reference" else TensorRTLoader(self._device).load(plans[0])
+        return CompiledSegment(segment, network, plans, engine)
+
+    def _builds(self) -> tuple[BuildOptions, ...]:
+        """One build for the GPU at hand, if it runs the engine, and one for the named targets."""
+        current = (dataclasses.replace(self._options, targets=("current",)),) if self._kind == "tensorrt" else ()
+        named = (self._options,) if self._options.targets and self._options.targets != ("current",) else ()
+        return current + named
+
+    def _build(self, network: Network, options: BuildOptions) -> Plan:
+        builder = TensorRTBuilder(options)
+        key = builder.key(network)
+        found = self._cache.get(key)
+        if found is not None:
+            return found
+        plan = builder.build(network)
+        self._cache.put(plan)
+        return plan
+
+
+def plan_bytes(plans: tuple[Plan, ...]) -> Mapping[str, int]:
+    """Size of each plan by what it was built for."""
+    return {str(plan.target): plan.data.numel() for plan in plans}

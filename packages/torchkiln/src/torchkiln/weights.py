@@ -1,0 +1,37 @@
+"""Notices weights that change after compilation: in place, by assignment, by ``load_state_dict``.
+
+What cannot be seen: writes through ``tensor.data`` and to weights made in inference mode, which have no version counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+
+def fingerprint(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
+    """Identity, storage address and version of each tensor."""
+    return [(id(tensor), tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+
+
+class WeightWatch:
+    """Remembers weights ``{name: tensor}`` and tells which changed since."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self._remember(weights)
+
+    def changed(self, weights: Mapping[str, torch.Tensor]) -> frozenset[str]:
+        """Names of the weights that changed since the last call (or since the start)."""
+        seen = fingerprint(list(weights.values()))
+        if seen == self._seen:
+            return frozenset()
+        names = frozenset(name for name, before, now in zip(self._names, self._seen, seen, strict=True) if before != now)
+        self._remember(weights)
+        return names
+
+    def _remember(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self._names = tuple(weights)
+        # Held so that an id is never reused by another tensor while we compare it.
+        self._tensors = tuple(weights.values())
+        self._seen = fingerprint(self._tensors)
