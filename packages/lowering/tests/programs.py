@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -15,21 +16,22 @@ from torchkiln_core.spec import DimRange
 
 aten = torch.ops.aten
 
-ELEMENTARY = frozenset(
-    {
-        *(getattr(aten, name).Tensor for name in ("add", "sub", "mul", "div", "eq", "lt", "le", "gt", "ge", "slice")),
-        *(getattr(aten, name).Scalar for name in ("add", "sub", "mul", "div", "eq", "lt", "le", "gt", "ge")),
-        *(getattr(aten, name).default for name in "exp log rsqrt sqrt abs neg atanh tanh erf relu amax amin maximum mm bmm addmm full view".split()),
-        *(getattr(aten, name).default for name in "expand permute unsqueeze clone _to_copy logical_and cat convolution arange sigmoid".split()),
-        aten.mean.dim, aten.sum.dim_IntList, aten.where.self, aten.squeeze.dims, aten.squeeze.dim, aten.select.int, aten.arange.default,
-    }
-)
+_NAMES = """
+add.Tensor sub.Tensor mul.Tensor div.Tensor eq.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor slice.Tensor
+add.Scalar sub.Scalar mul.Scalar div.Scalar eq.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar
+exp.default log.default rsqrt.default sqrt.default abs.default neg.default atanh.default tanh.default erf.default relu.default
+amax.default amin.default maximum.default mm.default bmm.default addmm.default full.default view.default expand.default permute.default
+unsqueeze.default clone.default _to_copy.default logical_and.default cat.default convolution.default arange.default sigmoid.default
+mean.dim sum.dim_IntList where.self squeeze.dims squeeze.dim select.int pow.Tensor_Scalar
+"""
+ELEMENTARY = frozenset(operator.attrgetter(name)(aten) for name in _NAMES.split())
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Oracle:
     """Accepts calls of some operators whose floating results are of some dtypes."""
 
-    def __init__(self, *targets: Callable[..., Any], base: frozenset[Any] = ELEMENTARY, dtypes: Any = (torch.float32, torch.float16)) -> None:
+    def __init__(self, *targets: Callable[..., Any], base: frozenset[Any] = ELEMENTARY, dtypes: Any = FLOATS) -> None:
         self.targets: frozenset[Callable[..., Any]] = base | frozenset(targets)
         self._dtypes = dtypes
 
@@ -73,7 +75,10 @@ def from_exported(exported: torch.export.ExportedProgram) -> Program:
         else:
             inputs.append(ProgramInput(name, InputKind.WEIGHT, spec.target))
             weights[name] = state[spec.target]
-    dims = {str(symbol): DimRange(str(symbol), int(r.lower), max(3, int(r.lower)), int(min(r.upper, 1000))) for symbol, r in exported.range_constraints.items()}
+    dims = {}
+    for symbol, limits in exported.range_constraints.items():
+        low = int(limits.lower)
+        dims[str(symbol)] = DimRange(str(symbol), low, max(3, low), int(min(limits.upper, 1000)))
     return Program(exported.graph_module, tuple(inputs), weights, dims)
 
 

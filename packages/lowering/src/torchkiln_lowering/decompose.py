@@ -37,8 +37,11 @@ def decompose(graph: torch.fx.Graph, oracle: SupportOracle, table: Decomposition
     if mode is None:
         return False
     expander = _Expander(graph, oracle, table, CallTracer(mode))
-    # A list, since expansion edits the graph; every new call was offered to the oracle while its parent was expanded.
-    return any([expander.expand(node, ()) for node in list(graph.nodes)])
+    changed = False
+    # A list, since expansion edits the graph; calls that an expansion adds were offered to the oracle during it.
+    for node in list(graph.nodes):
+        changed = expander.expand(node, ()) or changed
+    return changed
 
 
 class _Expander:
@@ -104,13 +107,11 @@ class _Expander:
         for index, value in values.items():
             new = value.meta["val"] if isinstance(value, torch.fx.Node) else value
             if not same_kind(new, olds[index]):
-                _log.info("%s (%s) keeps its form: its decomposition gives %s, not %s", node.target, node.name, describe(new), describe(olds[index]))
-                return False
+                return _keep(node, f"its decomposition gives {describe(new)}, not {describe(olds[index])}")
             try:
                 values[index] = match_layout(self._graph, node, value, olds[index])
             except NoLayout as reason:
-                _log.info("%s (%s) keeps its form: %s", node.target, node.name, reason)
-                return False
+                return _keep(node, str(reason))
         self._refresh(node, values)
         return True
 
@@ -137,6 +138,11 @@ class _Expander:
         if new is not None:
             old.replace_all_uses_with(new)
         self._graph.erase_node(old)
+
+
+def _keep(node: torch.fx.Node, reason: str) -> bool:
+    _log.info("%s (%s) keeps its form: %s", node.target, node.name, reason)
+    return False
 
 
 def _held(*results: Any) -> None:

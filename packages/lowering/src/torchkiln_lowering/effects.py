@@ -9,6 +9,8 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 
+from torchkiln_core.call import OpCall
+
 aten = torch.ops.aten
 
 CONSTANT_MAKERS = frozenset(
@@ -36,9 +38,19 @@ CONSTANT_MAKERS = frozenset(
 _UNANNOTATED_ALIASES = frozenset({aten._unsafe_view.default, aten._reshape_alias.default, aten.lift.default})
 
 
-def is_random(target: Any) -> bool:
-    """Whether a call draws from a generator; such calls are never decomposed, merged or dropped."""
-    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+def is_random(node: torch.fx.Node) -> bool:
+    """Whether a call draws from a generator; such calls are never decomposed, merged or dropped.
+
+    Attention, dropout and recurrent networks are tagged as random, but draw nothing in inference or with probability 0.
+    """
+    target = node.target
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    if "val" not in node.meta:
+        return True
+    arguments = OpCall.from_node(node).arguments
+    off = any(arguments.get(name) is False for name in ("train", "training", "is_training"))
+    return not off and not any(arguments.get(name) == 0 for name in ("dropout_p", "dropout"))
 
 
 def has_effects(node: torch.fx.Node) -> bool:
@@ -47,7 +59,7 @@ def has_effects(node: torch.fx.Node) -> bool:
         return node.op != "get_attr"
     target = node.target
     if isinstance(target, OpOverload):
-        return target._schema.is_mutable or is_random(target) or not target._schema.returns or node.is_impure()
+        return target._schema.is_mutable or is_random(node) or not target._schema.returns or node.is_impure(impure_random=False)
     return node.is_impure() or isinstance(target, torch._ops.HigherOrderOperator)
 
 

@@ -16,6 +16,8 @@ from torchkiln_lowering.pipeline import Pass, Pipeline
 from torchkiln_lowering.registry import default_pipeline
 from torchkiln_lowering.runner import copied, no_check, run_passes
 
+_OPTIONS = LoweringOptions()
+
 
 class AtenLowering:
     """Decomposes what converters refuse, then runs the passes.
@@ -28,7 +30,7 @@ class AtenLowering:
 
     def __init__(
         self,
-        options: LoweringOptions = LoweringOptions(),
+        options: LoweringOptions = _OPTIONS,
         pipeline: Pipeline | None = None,
         decompositions: Decompositions | None = None,
     ) -> None:

@@ -44,7 +44,7 @@ class Pass:
                 _adopt(module, result)
             return True
 
-        return Pass(name or getattr(function, "__name__", repr(function)), run, after=after)
+        return Pass(name or str(getattr(function, "__name__", repr(function))), run, after=after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,10 @@ class Pipeline:
         raise KeyError(f"no lowering pass {which!r}; there are: {', '.join(item.name for item in self.passes) or 'none'}")
 
     def __str__(self) -> str:
-        return "\n".join(f"{index}: {item.name}" + (f" (after {', '.join(item.after)})" if item.after else "") for index, item in enumerate(self.passes))
+        lines = [
+            f"{index}: {item.name}" + (f" (after {', '.join(item.after)})" if item.after else "") for index, item in enumerate(self.passes)
+        ]
+        return "\n".join(lines)
 
 
 def _adopt(module: torch.fx.GraphModule, result: torch.fx.GraphModule) -> None:
@@ -108,12 +111,10 @@ def _adopt(module: torch.fx.GraphModule, result: torch.fx.GraphModule) -> None:
         if node.op in ("get_attr", "call_module"):
             root = str(node.target).split(".")[0]
             value = getattr(result, root)
-            if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
-                if root not in module._buffers:
-                    module.register_buffer(root, value)
+            if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and root not in module._buffers:
+                module.register_buffer(root, value)
             setattr(module, root, value)
     graph = torch.fx.Graph(module)
-    graph.output(graph.graph_copy(result.graph, copied := {}))
+    graph.output(graph.graph_copy(result.graph, {}))
     graph.output_node().meta = dict(result.graph.output_node().meta)
-    del copied
     module.graph = graph

@@ -82,9 +82,7 @@ def dump_lowering_passes(pipeline: Pipeline | None = None) -> str:
     return str(default_pipeline() if pipeline is None else pipeline)
 
 
-def apply_lowering_passes(
-    gm: torch.fx.GraphModule, sample_inputs: Sequence[Any], pipeline: Pipeline | None = None
-) -> torch.fx.GraphModule:
+def apply_lowering_passes(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any], pipeline: Pipeline | None = None) -> torch.fx.GraphModule:
     """Runs a pipeline (the default, if none is given) on a copy of a flat functional ATen graph.
 
     Args:

@@ -33,7 +33,7 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
         The new module and whether any pass changed it.
 
     Raises:
-        LoweringError: "pass P failed after passes [Q, R]", with the graph as it was before P in ``graph_before``.
+        LoweringError: "pass P failed after passes [Q, R]", with the graph as it was before P as a note.
     """
     done: list[str] = []
     changed = False

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_leaves
 
+from torchkiln_core.call import source_of
 from torchkiln_core.errors import LoweringError
 from torchkiln_core.size import size_of, sizes_of
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -67,7 +68,7 @@ class CallTracer:
                 raise LoweringError(
                     f"the decomposition {getattr(rule.function, '__name__', rule.function)} of {node.target} failed: {error}",
                     node=node.name,
-                    where=node.meta.get("stack_trace"),
+                    where=source_of(node),
                     fix=f"correct it, or leave the operator to PyTorch with Decompositions.without({node.target})",
                 ) from error
             _log.info("%s (%s) keeps its form: its %s decomposition cannot be traced: %s", node.target, node.name, rule.origin, error)
@@ -109,10 +110,13 @@ def _signature(node: torch.fx.Node) -> Any:
 
 def _kind(value: Any) -> Any:
     if isinstance(value, FakeTensor):
-        return value.dtype, value.device, sizes_of(value.shape), sizes_of(value.stride()) if value.layout == torch.strided else value.layout
+        if value.layout != torch.strided or value.constant is not None:
+            return object()
+        return value.dtype, value.device, sizes_of(value.shape), sizes_of(value.stride()), value.is_conj(), value.is_neg()
     if isinstance(value, torch.SymInt):
         return torch.SymInt, size_of(value)
-    return type(value), id(value)
+    # Equal to nothing else: such calls are traced one by one.
+    return object()
 
 
 def _mutates(graph: torch.fx.Graph) -> bool:
@@ -126,7 +130,7 @@ def _inline_constants(module: torch.fx.GraphModule) -> None:
         if not isinstance(constant, torch.Tensor) or isinstance(constant, FakeTensor) or constant.numel() != 1:
             raise _NotTraceable(f"it makes a constant {node.target} that is no scalar")
         with module.graph.inserting_before(node):
-            settings = {"dtype": constant.dtype, "device": constant.device, "pin_memory": False}
+            settings: dict[str, Any] = {"dtype": constant.dtype, "device": constant.device, "pin_memory": False}
             full = module.graph.call_function(torch.ops.aten.full.default, (list(constant.shape), constant.item()), settings)
         full.meta["val"] = next(iter(node.users)).meta["val"] if node.users else None
         node.replace_all_uses_with(full)
@@ -137,7 +141,7 @@ def _check(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node.op not in ("placeholder", "call_function", "output"):
             raise _NotTraceable(f"it leaves a {node.op} node")
-        if is_random(node.target):
+        if is_random(node):
             raise _NotTraceable(f"it draws random numbers with {node.target}")
         if node.op == "call_function" and "val" not in node.meta:
             raise _NotTraceable(f"{node.target} has no metadata")

@@ -1,0 +1,1 @@
+"""Decompositions, by family of operators."""

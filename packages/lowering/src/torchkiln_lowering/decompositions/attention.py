@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
@@ -32,50 +33,26 @@ def _plain(call: OpCall) -> bool:
     )
 
 
-def _attend(count: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: MaybeTensor, causal: bool, scale: float | None) -> Any:
-    grouped = query.dim() == 4 and not known_equal(query.shape[1:2], key.shape[1:2])
-    out = aten.scaled_dot_product_attention.default(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
-    return (out, *[None] * (count - 1))
+def _to_operator(kernel: OpOverload) -> Decomposition:
+    """The decomposition of a backend's kernel: plain attention for its first result, nothing for the others."""
+    names = [argument.name for argument in kernel._schema.arguments]
+    others = len(kernel._schema.returns) - 1
 
+    def attend(*args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        query, key, value = (given[name] for name in ("query", "key", "value"))
+        out = aten.scaled_dot_product_attention.default(
+            query,
+            key,
+            value,
+            given.get("attn_mask", given.get("attn_bias")),
+            is_causal=given.get("is_causal", False),
+            scale=given.get("scale"),
+            enable_gqa=not known_equal(query.shape[1:2], key.shape[1:2]),
+        )
+        return (out, *[None] * others)
 
-def flash_for_cpu(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
-    attn_mask: MaybeTensor = None, scale: float | None = None,
-) -> Any:
-    """``_scaled_dot_product_flash_attention_for_cpu``; tensors are ``[N, heads, length, width]``."""
-    return _attend(2, query, key, value, attn_mask, is_causal, scale)
-
-
-def flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False,
-    return_debug_mask: bool = False, *, scale: float | None = None,
-) -> Any:
-    """``_scaled_dot_product_flash_attention``."""
-    return _attend(9, query, key, value, None, is_causal, scale)
-
-
-def efficient(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: MaybeTensor, compute_log_sumexp: bool,
-    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
-) -> Any:
-    """``_scaled_dot_product_efficient_attention``."""
-    return _attend(4, query, key, value, attn_bias, is_causal, scale)
-
-
-def cudnn(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: MaybeTensor, compute_log_sumexp: bool,
-    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
-) -> Any:
-    """``_scaled_dot_product_cudnn_attention``."""
-    return _attend(9, query, key, value, attn_bias, is_causal, scale)
-
-
-def overrideable(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: MaybeTensor = None,
-    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
-) -> Any:
-    """``_scaled_dot_product_fused_attention_overrideable``."""
-    return _attend(9, query, key, value, attn_bias, is_causal, scale)
+    return Decomposition(attend, _plain)
 
 
 def _elementary(call: OpCall) -> bool:
@@ -87,9 +64,16 @@ def _elementary(call: OpCall) -> bool:
     return floating(call) and static and heads and masks and arguments["dropout_p"] == 0 and query.shape[-1] != 0
 
 
-def attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: MaybeTensor = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+def attention(  # noqa: PLR0913 -- ATen's signature
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: MaybeTensor = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> torch.Tensor:
     """``scaled_dot_product_attention`` of ``[*, length, width]``: fp32 inside for half inputs; a fully masked row gives zeros.
 
@@ -110,24 +94,28 @@ def attention(
     return as_dtype(aten.matmul.default(weights, v), query.dtype)
 
 
-def _masked(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _masked(scores: torch.Tensor, mask: torch.Tensor) -> Any:
     if mask.dtype != torch.bool:
         return aten.add.Tensor(scores, as_dtype(mask, scores.dtype))
     return aten.where.self(mask, scores, aten.full.default([], float("-inf"), dtype=scores.dtype, device=scores.device))
 
 
-def _repeated(x: torch.Tensor, times: int) -> torch.Tensor:
+def _repeated(x: torch.Tensor, times: int) -> Any:
     """Repeats each head of ``[*, heads, length, width]`` in place."""
     *batch, heads, length, width = x.shape
     spread = aten.expand.default(aten.unsqueeze.default(x, -3), [*batch, heads, times, length, width])
     return aten.reshape.default(spread, [*batch, heads * times, length, width])
 
 
+_KERNELS = (
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_cudnn_attention.default,
+    aten._scaled_dot_product_fused_attention_overrideable.default,
+)
+
 ATTENTION: dict[Callable[..., Any], Decomposition] = {
-    aten._scaled_dot_product_flash_attention_for_cpu.default: Decomposition(flash_for_cpu, _plain),
-    aten._scaled_dot_product_flash_attention.default: Decomposition(flash, _plain),
-    aten._scaled_dot_product_efficient_attention.default: Decomposition(efficient, _plain),
-    aten._scaled_dot_product_cudnn_attention.default: Decomposition(cudnn, _plain),
-    aten._scaled_dot_product_fused_attention_overrideable.default: Decomposition(overrideable, _plain),
+    **{kernel: _to_operator(kernel) for kernel in _KERNELS},
     aten.scaled_dot_product_attention.default: Decomposition(attention, _elementary),
 }

@@ -20,11 +20,11 @@ def _only_normalized(call: OpCall) -> bool:
 
 
 def _inference(call: OpCall) -> bool:
-    several = isinstance(call.node.meta["val"], (tuple, list))
-    return (_only_normalized(call) if several else floating(call)) and call.arguments["training"] is False and call.arguments["running_mean"] is not None
+    fits = _only_normalized(call) if isinstance(call.node.meta["val"], (tuple, list)) else floating(call)
+    return fits and call.arguments["training"] is False and call.arguments["running_mean"] is not None
 
 
-def _standardized(x: torch.Tensor, dims: Sequence[int], eps: float) -> torch.Tensor:
+def _standardized(x: torch.Tensor, dims: Sequence[int], eps: float) -> Any:
     mean = aten.mean.dim(x, list(dims), True)
     centred = aten.sub.Tensor(x, mean)
     variance = aten.mean.dim(aten.mul.Tensor(centred, centred), list(dims), True)
@@ -49,19 +49,17 @@ def layer_norm(
 
 
 def group_norm(  # noqa: PLR0913 -- ATen's signature
-    input: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, N: Any, C: Any, HxW: Any, group: int, eps: float
+    input: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, n: Any, c: Any, hxw: Any, group: int, eps: float
 ) -> tuple[torch.Tensor, None, None]:
     """``native_group_norm`` of ``[N, C, *]`` without its statistics. Source: ATen/native/group_norm.cpp."""
     # A reshape, since a channels-last input cannot be viewed by groups.
-    grouped = aten.reshape.default(widened(input), [N, group, (C // group) * HxW])
+    grouped = aten.reshape.default(widened(input), [n, group, (c // group) * hxw])
     whole = aten.view.default(_standardized(grouped, [2], eps), list(input.shape))
     out = _affine(whole, weight, bias, [1, -1, *[1] * (input.dim() - 2)])
     return as_dtype(out, input.dtype), None, None
 
 
-def rms_norm(
-    input: torch.Tensor, normalized_shape: Sequence[Any], weight: MaybeTensor = None, eps: float | None = None
-) -> torch.Tensor:
+def rms_norm(input: torch.Tensor, normalized_shape: Sequence[Any], weight: MaybeTensor = None, eps: float | None = None) -> torch.Tensor:
     """``rms_norm``; the default ``eps`` is that of the dtype computed in. Source: ATen/native/layer_norm.cpp."""
     dims = list(range(input.dim() - len(normalized_shape), input.dim()))
     x = widened(input)
@@ -78,8 +76,13 @@ def fused_rms_norm(
 
 
 def batch_norm_inference(  # noqa: PLR0913 -- ATen's signature
-    input: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, running_mean: torch.Tensor, running_var: torch.Tensor,
-    momentum: float, eps: float,
+    input: torch.Tensor,
+    weight: MaybeTensor,
+    bias: MaybeTensor,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    momentum: float,
+    eps: float,
 ) -> tuple[torch.Tensor, None, None]:
     """``_native_batch_norm_legit_no_training`` of ``[N, C, *]``. Source: ATen/native/Normalization.cpp."""
     shape = [1, -1, *[1] * (input.dim() - 2)]
@@ -100,8 +103,15 @@ def batch_norm_instances(
 
 def _by_inference(outputs: int) -> Callable[..., Any]:
     def batch_norm(  # noqa: PLR0913 -- ATen's signature
-        input: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, running_mean: torch.Tensor, running_var: torch.Tensor,
-        training: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
+        input: torch.Tensor,
+        weight: MaybeTensor,
+        bias: MaybeTensor,
+        running_mean: torch.Tensor,
+        running_var: torch.Tensor,
+        training: bool,
+        momentum: float,
+        eps: float,
+        cudnn_enabled: bool = True,
     ) -> Any:
         out = aten._native_batch_norm_legit_no_training.default(input, weight, bias, running_mean, running_var, momentum, eps)[0]
         return out if outputs == 1 else (out, *[None] * (outputs - 1))
@@ -133,9 +143,7 @@ def deviation(x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: 
     return as_dtype(aten.sqrt.default(_moments(x, dim, correction, keepdim)[0]), x.dtype)
 
 
-def _moments(
-    x: torch.Tensor, dim: Sequence[int] | None, correction: float | None, keepdim: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _moments(x: torch.Tensor, dim: Sequence[int] | None, correction: float | None, keepdim: bool) -> tuple[torch.Tensor, torch.Tensor]:
     dims = sorted({int(item) % x.dim() for item in (dim or range(x.dim()))})
     wide = widened(x)
     mean = aten.mean.dim(wide, dims, True)

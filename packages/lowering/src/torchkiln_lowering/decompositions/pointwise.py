@@ -41,7 +41,7 @@ def expm1(x: torch.Tensor) -> torch.Tensor:
     return as_dtype(aten.where.self(aten.lt.Scalar(aten.abs.default(wide), 0.5), near, far), x.dtype)
 
 
-def _log1p_of_decay(x: torch.Tensor) -> torch.Tensor:
+def _log1p_of_decay(x: torch.Tensor) -> Any:
     """``log(1 + exp(-|x|))``, exact to the last bits for every ``x``: the argument of atanh is at most 1/3."""
     decay = aten.exp.default(aten.neg.default(aten.abs.default(x)))
     return aten.mul.Scalar(aten.atanh.default(aten.div.Tensor(decay, aten.add.Scalar(decay, 2.0))), 2.0)

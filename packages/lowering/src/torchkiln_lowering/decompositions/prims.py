@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch._prims  # noqa: F401 -- defines torch.ops.prims
+import torch._prims
 
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -14,10 +14,13 @@ from torchkiln_lowering.decompositions.table import Decomposition
 aten = torch.ops.aten
 prims = torch.ops.prims
 
+# fmt: off
 _UNARY = (
-    "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor lgamma log log10 log1p log2 neg "
-    "reciprocal round rsqrt sign signbit sin sinh sqrt tan tanh trunc bitwise_not"
-).split()
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "exp",
+    "exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sign", "signbit",
+    "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)
+# fmt: on
 _BINARY = {
     **{name: f"{name}.Tensor" for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder")},
     **{f"bitwise_{name}": f"bitwise_{name}.Tensor" for name in ("and", "or", "xor")},
@@ -34,17 +37,17 @@ def _overload(name: str) -> Callable[..., Any]:
     return result
 
 
-def divide(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def divide(a: torch.Tensor, b: torch.Tensor) -> Any:
     """``prims.div``, which truncates on integers."""
     return aten.div.Tensor(a, b) if a.dtype.is_floating_point else aten.div.Tensor_mode(a, b, rounding_mode="trunc")
 
 
-def convert(a: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def convert(a: torch.Tensor, dtype: torch.dtype) -> Any:
     """``prims.convert_element_type``."""
     return aten._to_copy.default(a, dtype=dtype)
 
 
-def broadcast(a: torch.Tensor, shape: Sequence[Any], broadcast_dimensions: Sequence[int]) -> torch.Tensor:
+def broadcast(a: torch.Tensor, shape: Sequence[Any], broadcast_dimensions: Sequence[int]) -> Any:
     """``prims.broadcast_in_dim``: dimension ``i`` of ``a`` becomes dimension ``broadcast_dimensions[i]``."""
     for dim in range(len(shape)):
         if dim not in broadcast_dimensions:

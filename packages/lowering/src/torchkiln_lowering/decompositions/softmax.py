@@ -30,7 +30,7 @@ def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     return out if half_to_float else as_dtype(out, x.dtype)
 
 
-def safe_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+def safe_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     """``_safe_softmax``: a row of ``-inf`` gives zeros. Source: ATen/native/transformers/attention.cpp."""
     x = x if dtype is None else as_dtype(x, dtype)
     peak = aten.amax.default(x, [dim], True)

@@ -1,0 +1,1 @@
+"""The passes that torchkiln runs on every program."""

@@ -83,4 +83,4 @@ def _true(condition: Any, dims: Mapping[str, DimRange]) -> bool:
         return False
     ranges = {symbol: ValueRanges(dims[symbol.name].min, dims[symbol.name].max) for symbol in expression.free_symbols}
     bounds = bound_sympy(expression, ranges)
-    return bounds.lower == sympy.true
+    return bool(bounds.lower == sympy.true)

@@ -44,6 +44,8 @@ VIEWS = frozenset(
 )
 """Operators that return their argument, or a view of it, when it already is as asked."""
 
+Roots = dict[torch.fx.Node, frozenset[torch.fx.Node]]
+
 # Same metadata does not make these the identity: a transpose of a square matrix moves elements.
 _MOVING = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
 
@@ -80,7 +82,7 @@ def _is_identity(node: torch.fx.Node) -> bool:
     if node.target in _MOVING:
         return False
     # With equal size, a slice of step 1 starts at 0; a larger step keeps the size only where there is at most one element.
-    return node.target is not aten.slice.Tensor or len(node.args) < 5 or node.args[4] == 1
+    return node.target is not aten.slice.Tensor or len(node.args) < 5 or bool(node.args[4] == 1)
 
 
 def _may_be(graph: torch.fx.Graph, node: torch.fx.Node, source: torch.fx.Node) -> bool:
@@ -88,11 +90,10 @@ def _may_be(graph: torch.fx.Graph, node: torch.fx.Node, source: torch.fx.Node) -
     return node not in returned or (source.op != "placeholder" and source not in returned)
 
 
-def _may_share(graph: torch.fx.Graph, node: torch.fx.Node, source: torch.fx.Node, roots: dict[torch.fx.Node, frozenset[torch.fx.Node]]) -> bool:
+def _may_share(graph: torch.fx.Graph, node: torch.fx.Node, source: torch.fx.Node, roots: Roots) -> bool:
     """Whether nobody outside can tell that the copy and its source share a storage."""
     returned = [value for value in results(graph) if isinstance(value, torch.fx.Node)]
     if not any(node in roots[value] for value in returned):
         return True
     taken = {root for value in returned if node not in roots[value] for root in roots[value]}
     return all(root.op == "call_function" and root not in taken for root in roots[source])
-
