@@ -19,9 +19,10 @@ from torchkiln_core import (
 )
 
 from torchkiln.aot import compile  # noqa: A004
-from torchkiln.compiled_module import CompiledModule
+from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.inputs import Input
 from torchkiln.report import Report, SegmentReport
+from torchkiln.saving import load, save
 from torchkiln.stages import FallbackWarning
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Input",
     "InternalError",
     "KilnError",
+    "LoadedModule",
     "LoweringError",
     "PartitionError",
     "PlanError",
@@ -44,4 +46,6 @@ __all__ = [
     "SegmentReport",
     "ShapeOutOfProfile",
     "compile",
+    "load",
+    "save",
 ]

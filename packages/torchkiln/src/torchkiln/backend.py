@@ -86,7 +86,7 @@ class JitProgram:
         program = self._current(arguments)
         inputs = [arguments[index] for index in self._users]
         try:
-            return list(program(inputs))
+            return list(program.run(inputs))
         except ShapeOutOfProfile as error:
             # Dynamo's guards hold for this size, so the call must succeed: the lowered graph is functional and runs as it is.
             if not self._warned:

@@ -1,48 +1,46 @@
-"""What ``torchkiln.compile`` returns: a module that behaves like the user's, only faster."""
+"""What ``torchkiln.compile`` and ``torchkiln.load`` return: a module that behaves like the user's, only faster."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from torchkiln.capture import Captured
-from torchkiln.compiled_program import CompiledProgram
+from torchkiln.compiled_program import CompiledProgram, StitchedProgram
+from torchkiln.convention import CallingConvention
 from torchkiln.report import Report
 from torchkiln.weights import WeightWatch
 
 
-class CompiledModule(torch.nn.Module):
-    """A compiled model, called with the arguments of the original.
+class CallableProgram(torch.nn.Module):
+    """A stitched program behind the calling convention of the user's model.
 
     Results never require grad. Engine outputs are contiguous; outputs that alias arguments, buffers or one another do so as in eager.
+
+    Args:
+        convention: How arguments reach the program and results come back.
+        run: The program.
+        user_inputs: Names of its inputs, in order.
+        read_state: Reads the live tensors of the mutated buffers.
     """
 
-    def __init__(self, captured: Captured, program: CompiledProgram, *, follow: bool) -> None:
+    def __init__(
+        self,
+        convention: CallingConvention,
+        run: StitchedProgram,
+        user_inputs: Sequence[str],
+        read_state: Callable[[], tuple[torch.Tensor, ...]],
+    ) -> None:
         super().__init__()
-        self._captured = captured
-        self._program = program
-        self._watch = WeightWatch(captured.read_weights())
-        self._follow = follow
-        convention = captured.convention
+        # Kept out of the module's registries: state_dict() and .to() have nothing to do with what engines hold.
+        self.__dict__["_run"] = run
+        self._convention = convention
+        self._read_state = read_state
         positions = dict(zip(convention.flat_inputs, convention.flat_positions, strict=True))
         buffers = {name: index for index, name in enumerate(convention.buffer_inputs)}
-        self._sources = [
-            ("argument", positions[name]) if name in positions else ("buffer", buffers[name])
-            for name in program.partition.program.user_inputs
-        ]
-
-    @property
-    def report(self) -> Report:
-        """Segments, rejections and times of the compilation."""
-        return self._program.report
-
-    def refresh(self) -> None:
-        """Re-reads the weights of the original module and rebuilds the engines that use changed ones."""
-        weights = self._captured.read_weights()
-        changed = self._watch.changed(weights)
-        if changed:
-            self._program.replace_weights(weights, changed)
+        self._sources = [("argument", positions[name]) if name in positions else ("buffer", buffers[name]) for name in user_inputs]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the compiled model.
@@ -52,11 +50,57 @@ class CompiledModule(torch.nn.Module):
             ValueError: A constant argument, dtype, device or rank other than at compile time.
             ShapeOutOfProfile: A size outside what was compiled.
         """
+        flat = self._convention.flatten(args, kwargs)
+        state = self._read_state()
+        with torch.no_grad():
+            results = self._run([flat[index] if kind == "argument" else state[index] for kind, index in self._sources])
+            return self._convention.unflatten(flat, state, results)
+
+
+class CompiledModule(CallableProgram):
+    """A model compiled in this process."""
+
+    def __init__(self, captured: Captured, program: CompiledProgram, *, follow: bool) -> None:
+        super().__init__(captured.convention, program.run, program.partition.program.user_inputs, captured.read_state)
+        self._captured = captured
+        self.__dict__["_program"] = program
+        self._watch = WeightWatch(captured.read_weights())
+        self._follow = follow
+
+    @property
+    def report(self) -> Report:
+        """Segments, rejections and times of the compilation."""
+        return self._program.report
+
+    @property
+    def parts(self) -> tuple[Captured, CompiledProgram]:
+        """What the module was made of; what ``torchkiln.save`` writes."""
+        return self._captured, self._program
+
+    def refresh(self) -> None:
+        """Re-reads the weights of the original module and rebuilds the engines that use changed ones."""
+        weights = self._captured.read_weights()
+        changed = self._watch.changed(weights)
+        if changed:
+            self._program.replace_weights(weights, changed)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``CallableProgram.forward``; notices changed weights first where ``weights="follow"``."""
         if self._follow:
             self.refresh()
-        convention = self._captured.convention
-        flat = convention.flatten(args, kwargs)
-        state = self._captured.read_state()
-        with torch.no_grad():
-            results = self._program([flat[index] if kind == "argument" else state[index] for kind, index in self._sources])
-            return convention.unflatten(flat, state, results)
+        return super().forward(*args, **kwargs)
+
+
+class LoadedModule(CallableProgram):
+    """A model read from a ``.kiln`` file; it owns the buffers that the model mutates."""
+
+    def __init__(
+        self, convention: CallingConvention, run: StitchedProgram, user_inputs: Sequence[str], state: tuple[torch.Tensor, ...], report: Report
+    ) -> None:
+        super().__init__(convention, run, user_inputs, lambda: state)
+        self._report = report
+
+    @property
+    def report(self) -> Report:
+        """Segments and rejections of the saved compilation."""
+        return self._report

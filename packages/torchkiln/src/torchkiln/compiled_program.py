@@ -1,4 +1,4 @@
-"""A built program: the stitched graph with its engines, over flat inputs."""
+"""A built program over flat inputs: the stitched graph with its engines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.fx
 from torchkiln_core import Partition
 from torchkiln_core.stages import Engine
 
@@ -26,28 +27,50 @@ class EngineCall(torch.nn.Module):
         return self.engine(*inputs)
 
 
+class StitchedProgram:
+    """The graph that calls segments in order.
+
+    Args:
+        module: Its placeholders are the program's user inputs, then the weights that it takes.
+        engines: By submodule name.
+        weights: Values of the trailing placeholders.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, engines: Mapping[str, Engine], weights: Sequence[torch.Tensor]) -> None:
+        self.module = module
+        self.weights = tuple(weights)
+        for name, engine in engines.items():
+            self.install(name, engine)
+
+    def install(self, name: str, engine: Engine) -> None:
+        """Makes the submodule ``name`` run on ``engine``."""
+        setattr(self.module, name, EngineCall(engine))
+
+    def __call__(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Flat user inputs to flat outputs.
+
+        Raises:
+            ShapeOutOfProfile: A size outside what was compiled.
+        """
+        result: Sequence[Any] = self.module(*inputs, *self.weights)
+        return result
+
+
 class CompiledProgram:
-    """A partition whose engine segments run on engines."""
+    """A stitched program with all that it was made of, so that it can be rebuilt and saved."""
 
     def __init__(self, partition: Partition, segments: Mapping[str, CompiledSegment], compiler: SegmentCompiler, report: Report) -> None:
         self.partition = partition
         self.segments = dict(segments)
         self.report = report
         self._compiler = compiler
-        self._weights = partition.program.weights
-        self._stitched = partition.module
-        for name, segment in self.segments.items():
-            self._install(name, segment)
+        engines = {name: segment.engine for name, segment in segments.items()}
+        self.run = StitchedProgram(partition.module, engines, self._stitched_weights(partition.program.weights))
 
-    def __call__(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Runs the program on flat inputs in the order of ``Program.user_inputs``; gives its flat outputs.
-
-        Raises:
-            ShapeOutOfProfile: A size outside what was compiled.
-        """
-        weights = [self._weights[name] for name in self.partition.weights]
-        result: Sequence[Any] = self._stitched(*inputs, *weights)
-        return result
+    @property
+    def device(self) -> torch.device:
+        """Where the program runs."""
+        return self._compiler.device
 
     def replace_weights(self, weights: Mapping[str, torch.Tensor], changed: frozenset[str]) -> None:
         """Converts and builds anew the engine segments that read a changed weight.
@@ -56,15 +79,13 @@ class CompiledProgram:
             weights: All weights by placeholder name.
             changed: Those that differ from what was built.
         """
-        self._weights = dict(weights)
-        program = dataclasses.replace(self.partition.program, weights=self._weights)
+        program = dataclasses.replace(self.partition.program, weights=dict(weights))
         self.partition = dataclasses.replace(self.partition, program=program)
-        for name, made in list(self.segments.items()):
+        self.run.weights = self._stitched_weights(weights)
+        for name, made in self.segments.items():
             if changed.intersection(made.segment.weights):
                 self.segments[name] = self._compiler.compile(made.segment, program)
-                self._install(name, self.segments[name])
+                self.run.install(name, self.segments[name].engine)
 
-    def _install(self, name: str, segment: CompiledSegment) -> None:
-        setattr(self._stitched, name, EngineCall(segment.engine))
-
-
+    def _stitched_weights(self, weights: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return tuple(weights[name] for name in self.partition.weights)

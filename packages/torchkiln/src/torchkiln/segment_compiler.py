@@ -10,7 +10,7 @@ import torch
 from torchkiln_converters import NetworkConverter
 from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
 from torchkiln_core.stages import Engine, PlanCache
-from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
+from torchkiln_runtime import CachedBuilder, ReferenceEngine, TensorRTBuilder, TensorRTLoader
 
 from torchkiln.engines import EngineKind
 
@@ -40,7 +40,7 @@ class SegmentCompiler:
         self._converter = converter
         self._options = options
         self._kind = kind
-        self._device = device
+        self.device = device
         self._cache = cache
 
     def compile(self, segment: Segment, program: Program) -> CompiledSegment:
@@ -51,8 +51,8 @@ class SegmentCompiler:
             BuildError: TensorRT refused.
         """
         network = self._converter.convert(segment, program)
-        plans = tuple(self._build(network, options) for options in self._builds())
-        engine = ReferenceEngine(network) if self._kind == "reference" else TensorRTLoader(self._device).load(plans[0])
+        plans = tuple(CachedBuilder(TensorRTBuilder(options), self._cache).build(network) for options in self._builds())
+        engine = ReferenceEngine(network) if self._kind == "reference" else TensorRTLoader(self.device).load(plans[0])
         return CompiledSegment(segment, network, plans, engine)
 
     def _builds(self) -> tuple[BuildOptions, ...]:
@@ -60,16 +60,6 @@ class SegmentCompiler:
         current = (dataclasses.replace(self._options, targets=("current",)),) if self._kind == "tensorrt" else ()
         named = (self._options,) if self._options.targets and self._options.targets != ("current",) else ()
         return current + named
-
-    def _build(self, network: Network, options: BuildOptions) -> Plan:
-        builder = TensorRTBuilder(options)
-        key = builder.key(network)
-        found = self._cache.get(key)
-        if found is not None:
-            return found
-        plan = builder.build(network)
-        self._cache.put(plan)
-        return plan
 
 
 def plan_bytes(plans: tuple[Plan, ...]) -> Mapping[str, int]:

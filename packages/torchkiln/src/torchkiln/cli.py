@@ -1,0 +1,46 @@
+"""The command ``torchkiln``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from torchkiln_core import KilnError
+
+from torchkiln.doctor import diagnose
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; the exit status is 0 when it did what was asked."""
+    parser = argparse.ArgumentParser(prog="torchkiln", description="Compiles PyTorch programs into NVIDIA TensorRT engines.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="train a small net on handwritten digits, compile it and a resnet18, and compare both with eager")
+    demo.add_argument("--seed", type=int, default=0, help="seed of the training and of random weights")
+    commands.add_parser("doctor", help="say which TensorRT library, GPU and torch are found, and what torchkiln will do with them")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "doctor":
+            sys.stdout.write("\n".join(diagnose()) + "\n")
+            return 0
+        return _demo(options.seed)
+    except KilnError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+def _demo(seed: int) -> int:
+    try:
+        import rich  # noqa: F401
+        import sklearn  # noqa: F401
+        import torchvision  # noqa: F401
+    except ImportError as error:
+        sys.stderr.write(f"the demo needs {error.name}: install torchkiln[demo]\n")
+        return 1
+    from torchkiln.demo import run_demo
+
+    return run_demo(seed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,148 @@
+"""``torchkiln.save`` and ``torchkiln.load``: a compiled program as one ``.kiln`` file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.fx
+from torchkiln_core import BuildOptions, PlanFormatError, PlanTargetMismatch, RuntimeOptions
+from torchkiln_core.stages import Engine
+from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
+from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
+
+from torchkiln.compiled_module import CompiledModule, LoadedModule
+from torchkiln.compiled_program import StitchedProgram
+from torchkiln.convention_record import convention_from_record, convention_to_record
+from torchkiln.engines import EngineKind, choose_engine
+from torchkiln.moving import move_graph
+from torchkiln.report import Report, SegmentReport
+from torchkiln.segment_compiler import plan_bytes
+
+Rebuild = Literal["auto", "never", "always"]
+EPILOGUE = "epilogue"
+"""Name under which the graph of aliasing outputs is saved, beside the segments."""
+
+
+def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
+    """Writes a compiled module, its weights and its plans to one file; atomic.
+
+    Raises:
+        TypeError: Not what ``torchkiln.compile`` returns.
+        PlanError: A torch segment holds an operator that the format does not allow, or the result a type that it cannot name.
+    """
+    if not isinstance(compiled, CompiledModule):
+        raise TypeError(f"save: expected what torchkiln.compile returns, got {type(compiled).__name__}")
+    captured, program = compiled.parts
+    partition = program.partition
+    segments = []
+    for segment in partition.segments:
+        made = program.segments.get(segment.name)
+        graph = segment.module if made is None else None
+        network, plans = (None, ()) if made is None else (made.network, made.plans)
+        segments.append(SavedSegment(segment.name, segment.kind, segment.calls, network, graph, plans))
+    epilogue = captured.convention.epilogue
+    if epilogue is not None:
+        segments.append(SavedSegment(EPILOGUE, "torch", (), None, epilogue.module, ()))
+    state = dict(zip((f"buffer:{name}" for name in captured.convention.mutated_buffers), captured.read_state(), strict=True))
+    weights = {f"weight:{name}": partition.program.weights[name] for name in partition.weights}
+    signature = {
+        "convention": convention_to_record(captured.convention),
+        "user_inputs": list(partition.program.user_inputs),
+        "weights": list(partition.weights),
+        "device": str(program.device),
+    }
+    save_program(SavedProgram(partition.module, tuple(segments), {**weights, **state}, signature, partition.rejections), Path(path))
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    engine: Literal["auto", "tensorrt", "reference"] = "auto",
+    device: str | torch.device | None = None,
+    rebuild: Rebuild = "auto",
+) -> LoadedModule:
+    """Reads what ``save`` wrote.
+
+    Args:
+        path: The file.
+        engine: As for ``torchkiln.compile``.
+        device: Where the program runs; where it was compiled by default. A program compiled on a machine without a GPU, with ``targets``,
+            is loaded onto a GPU by ``device="cuda"``.
+        rebuild: What to do with a plan for another library, version or GPU: ``"auto"`` builds it anew, ``"never"`` raises, ``"always"``
+            builds anew without trying.
+
+    Raises:
+        PlanFormatError: The file is truncated, altered, of a newer format, or not one of ours.
+        PlanTargetMismatch: A plan does not fit and ``rebuild="never"``, or the program's device is not here.
+        BuildError: Building anew failed.
+    """
+    if rebuild not in ("auto", "never", "always"):
+        raise ValueError(f"rebuild: expected 'auto', 'never' or 'always', got {rebuild!r}")
+    options = RuntimeOptions(engine=engine)
+    saved = load_program(Path(path))
+    place = _place(saved, device)
+    kind = choose_engine(options, place)
+    parts = {segment.name: segment for segment in saved.segments}
+    try:
+        epilogue = parts.pop(EPILOGUE, None)
+        convention = convention_from_record(saved.signature["convention"], None if epilogue is None else epilogue.graph, place)
+        user_inputs = [str(name) for name in saved.signature["user_inputs"]]
+        weights = [saved.weights[f"weight:{name}"].to(place) for name in saved.signature["weights"]]
+        state = tuple(saved.weights[f"buffer:{name}"].to(place) for name in convention.mutated_buffers)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise PlanFormatError(f"{path}: calling convention: {type(error).__name__}: {error}") from error
+    engines: dict[str, Engine] = {}
+    for name, segment in parts.items():
+        if segment.kind == "engine":
+            engines[name] = _engine(segment, kind, place, rebuild)
+        elif segment.graph is not None:
+            setattr(saved.stitched, name, move_graph(segment.graph, place))
+    run = StitchedProgram(move_graph(saved.stitched, place), engines, weights)
+    return LoadedModule(convention, run, user_inputs, state, _report(saved, tuple(parts.values()), kind))
+
+
+def _engine(segment: SavedSegment, kind: EngineKind, device: torch.device, rebuild: Rebuild) -> Engine:
+    if segment.network is None:
+        raise PlanFormatError(f"segment {segment.name}: an engine segment without a network record")
+    if kind == "reference":
+        return ReferenceEngine(segment.network)
+    loader = TensorRTLoader(device)
+    mismatch: PlanTargetMismatch | None = None
+    if rebuild != "always":
+        for plan in segment.plans:
+            try:
+                return loader.load(plan)
+            except PlanTargetMismatch as error:
+                mismatch = error
+    if rebuild == "never":
+        raise mismatch or PlanTargetMismatch(
+            f"segment {segment.name}: the file holds no plan", fix="load with rebuild='auto', or compile with targets=[...]"
+        )
+    return loader.load(TensorRTBuilder(BuildOptions(targets=("current",))).build(segment.network))
+
+
+def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.device:
+    try:
+        place = torch.device(device if device is not None else str(saved.signature["device"]))
+    except (KeyError, RuntimeError) as error:
+        raise (PlanFormatError if device is None else ValueError)(f"device: {error}") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise PlanTargetMismatch(
+            f"the program runs on {place}, and torch sees no GPU here", fix="load with device='cpu' to run it on the reference engine"
+        )
+    return torch.device("cuda", torch.cuda.current_device()) if place.type == "cuda" and place.index is None else place
+
+
+def _report(saved: SavedProgram, segments: tuple[SavedSegment, ...], kind: EngineKind) -> Report:
+    reports = tuple(
+        SegmentReport(
+            segment.name, segment.kind, segment.calls, 0 if segment.network is None else len(segment.network.steps), plan_bytes(segment.plans)
+        )
+        for segment in segments
+    )
+    return Report(reports, saved.rejections, kind, {})
+
+

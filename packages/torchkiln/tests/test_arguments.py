@@ -1,0 +1,135 @@
+"""Arguments: other forms of the same call are accepted, other arguments are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torchkiln
+from torch.export import Dim
+from torchkiln_testing import assert_same
+
+
+class Gated(torch.nn.Module):
+    def forward(self, x: torch.Tensor, scale: float = 2.0, *, gate: torch.Tensor | None = None, double: bool = False) -> torch.Tensor:
+        y = x * scale
+        if gate is not None:
+            y = y * torch.sigmoid(gate)
+        return y + y if double else y
+
+
+X, GATE = torch.randn(2, 3), torch.randn(2, 3)
+
+
+def gated(**options: Any) -> Any:
+    settings = {"engine": "reference", "min_block_size": 1} | options
+    return torchkiln.compile(Gated(), (X,), {"gate": GATE, "double": True}, **settings)
+
+
+def test_keywords_in_another_order() -> None:
+    compiled = gated()
+    expected = Gated()(X, gate=GATE, double=True)
+    assert_same(expected, compiled(X, double=True, gate=GATE))
+    assert_same(expected, compiled(x=X, gate=GATE, double=True))
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "error", "words"),
+    [
+        ((X,), {"gate": GATE, "double": False}, ValueError, ["double", "True", "False", "compile again"]),
+        ((X,), {"gate": GATE}, TypeError, ["structure"]),
+        ((X, 2.0), {"gate": GATE, "double": True}, TypeError, ["structure"]),
+        ((X.double(),), {"gate": GATE, "double": True}, ValueError, ["x", "float32", "float64"]),
+        ((X[0],), {"gate": GATE, "double": True}, ValueError, ["x", "rank 2", "[3]"]),
+        ((X[:1],), {"gate": GATE, "double": True}, torchkiln.ShapeOutOfProfile, ["x", "dimension 0", "2", "1", "dynamic_shapes"]),
+        ((X.to("meta"),), {"gate": GATE, "double": True}, ValueError, ["x", "cpu", "meta"]),
+        ((3,), {"gate": GATE, "double": True}, TypeError, ["x", "tensor", "int"]),
+    ],
+)
+def test_other_arguments_are_refused_by_name(args: tuple[Any, ...], kwargs: dict[str, Any], error: type[Exception], words: list[str]) -> None:
+    with pytest.raises(error) as caught:
+        gated()(*args, **kwargs)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_dynamic_dimensions_share_their_symbol_and_their_range() -> None:
+    batch = Dim("batch", min=2, max=5)
+
+    class Sum(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a + b
+
+    compiled = torchkiln.compile(Sum(), (X, X), dynamic_shapes=({0: batch}, {0: batch}), engine="reference", min_block_size=1)
+    wide = torch.randn(5, 3)
+    assert_same(wide + wide, compiled(wide, wide))
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match="b dimension 0: expected 5 as in an earlier argument, got 2"):
+        compiled(wide, X)
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match="a dimension 0: expected 2 to 5, got 6"):
+        compiled(torch.randn(6, 3), torch.randn(6, 3))
+
+
+def test_inputs_describe_arguments_by_shape() -> None:
+    description = torchkiln.Input(min_shape=(1, 3), opt_shape=(4, 3), max_shape=(8, 3))
+    compiled = torchkiln.compile(torch.nn.Softmax(-1), inputs=[description], engine="reference", min_block_size=1)
+    for rows in (1, 4, 7, 8):
+        x = torch.randn(rows, 3)
+        assert_same(torch.softmax(x, -1), compiled(x))
+    with pytest.raises(torchkiln.ShapeOutOfProfile):
+        compiled(torch.randn(9, 3))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {},
+        {"min_shape": (1,)},
+        {"shape": (1,), "min_shape": (1,), "opt_shape": (1,), "max_shape": (1,)},
+        {"min_shape": (2,), "opt_shape": (1,), "max_shape": (3,)},
+        {"min_shape": (1, 1), "opt_shape": (1,), "max_shape": (3,)},
+    ],
+)
+def test_contradicting_inputs_are_refused(shapes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Input"):
+        torchkiln.Input(**shapes)
+
+
+def test_arguments_must_be_a_tuple() -> None:
+    with pytest.raises(TypeError, match=r"args: expected a tuple.*\(tensor,\)"):
+        torchkiln.compile(Gated(), X)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="inputs"):
+        torchkiln.compile(Gated(), (X,), inputs=[torchkiln.Input(shape=(2, 3))])
+    with pytest.raises(TypeError, match="kwargs"):
+        torchkiln.compile(Gated(), (X,), [GATE])  # type: ignore[arg-type]
+
+
+def test_unknown_options_are_refused_with_a_suggestion() -> None:
+    with pytest.raises(ValueError, match="did you mean 'min_block_size'"):
+        gated(min_blok_size=2)
+
+
+def test_a_model_that_cannot_be_exported_says_why() -> None:
+    class Branches(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.raises(torchkiln.ExportError) as caught:
+        torchkiln.compile(Branches(), (X,))
+    assert "Branches cannot be exported" in str(caught.value)
+    assert "fix:" in str(caught.value)
+    assert caught.value.stage == "export"
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
+    pytest.importorskip("tensorrt_rtx")
+    with pytest.raises(torchkiln.BuildError, match="sm_89") as caught:
+        gated(targets=["sm_88"])
+    assert "sm_88" in str(caught.value)
+
+
+def test_tensorrt_without_a_gpu_is_refused() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(torchkiln.BuildError, match="engine='tensorrt'"):
+        torchkiln.compile(Gated(), (X,), engine="tensorrt")

@@ -1,0 +1,167 @@
+"""Results come back as eager returns them: every kind of value, structure, identity, aliasing and mutation."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import torch
+import torchkiln
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+from torchkiln_testing import assert_same
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+@dataclasses.dataclass
+class Result:
+    score: torch.Tensor
+    note: str | None = None
+
+
+pytree.register_dataclass(Result)
+
+
+class EveryKind(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor, k: int = 2) -> dict[str, Any]:
+        y = self.linear(x)
+        return {
+            "tensor": y,
+            "twice": (y, y),
+            "none": None,
+            "numbers": [k, 1.5, True, "text", float("inf")],
+            "pair": Pair(y + 1, y * 2),
+            "dataclass": Result(y.sum(), "kept"),
+            "input": x,
+            "size": x.shape[0],
+        }
+
+
+class Aliases(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 4))
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        self.count.add_(1)
+        y = torch.relu(x @ self.weight)
+        return {
+            "view of input": x.t(),
+            "slice of input": x[1:, ::2],
+            "parts of input": x.split(2, 1),
+            "weight": self.weight,
+            "view of weight": self.weight[0],
+            "buffer": self.count,
+            "result": y,
+            "view of result": y.view(-1),
+            "another": y[0],
+        }
+
+
+class Mutates(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        x[0] += 1
+        x[:, 1].mul_(2)
+        self.total += x.sum(0)
+        out.copy_(x * 3)
+        return x + self.total
+
+
+def run_both(model: torch.nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    eager = copy.deepcopy(model).eval()
+    compiled = torchkiln.compile(model.eval(), copy.deepcopy(args), copy.deepcopy(kwargs), engine="reference", min_block_size=1)
+    with torch.no_grad():
+        return eager, eager(*args, **kwargs), compiled
+
+
+def test_every_kind_of_value_keeps_its_structure() -> None:
+    x = torch.randn(3, 4)
+    _, expected, compiled = run_both(EveryKind(), x)
+    got = compiled(x)
+    assert_same(expected, got)
+    assert got["input"] is x
+    assert got["twice"][0] is got["twice"][1] is got["tensor"]
+    assert type(got["pair"]) is Pair
+    assert type(got["dataclass"]) is Result
+
+
+def test_sizes_are_plain_integers_of_the_call() -> None:
+    model = EveryKind().eval()
+    compiled = torchkiln.compile(model, (torch.randn(3, 4),), dynamic_shapes=({0: Dim("batch", min=1, max=9)},), engine="reference")
+    for batch in (1, 2, 9):
+        x = torch.randn(batch, 4)
+        with torch.no_grad():
+            assert_same(model(x), compiled(x))
+
+
+def test_aliases_are_aliases() -> None:
+    model = Aliases()
+    x = torch.randn(3, 4)
+    _, expected, compiled = run_both(model, x)
+    got = compiled(x)
+    assert_same(expected, got)
+    assert got["view of input"]._base is x
+    assert all(part._base is x for part in got["parts of input"])
+    assert got["weight"] is model.weight
+    assert got["view of weight"].data_ptr() == model.weight.data_ptr()
+    assert got["buffer"] is model.count
+    assert got["view of result"].data_ptr() == got["result"].data_ptr()
+    got["result"].zero_()
+    assert torch.equal(got["another"], torch.zeros(4))
+
+
+def test_mutation_reaches_arguments_and_buffers_on_every_call() -> None:
+    model = Mutates()
+    eager = copy.deepcopy(model)
+    x, out = torch.randn(2, 3), torch.empty(2, 3)
+    compiled = torchkiln.compile(model, (x.clone(), out.clone()), engine="reference", min_block_size=1)
+    for _ in range(3):
+        x1, out1, x2, out2 = x.clone(), out.clone(), x.clone(), out.clone()
+        with torch.no_grad():
+            expected = eager(x1, out1)
+        got = compiled(x2, out2)
+        assert_same((expected, x1, out1, eager.total), (got, x2, out2, model.total))
+
+
+def test_a_result_edited_by_the_caller_does_not_come_back() -> None:
+    def constant(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros(3), x + torch.arange(3.0)
+
+    x = torch.randn(3)
+    compiled = torchkiln.compile(constant, (x,), engine="reference", min_block_size=1)
+    first, _ = compiled(x)
+    first.fill_(7)
+    assert torch.equal(compiled(x)[0], torch.zeros(3))
+
+
+def test_earlier_results_survive_later_calls() -> None:
+    model = torch.nn.Linear(4, 4).eval()
+    compiled = torchkiln.compile(model, (torch.randn(2, 4),), engine="reference", min_block_size=1)
+    first_input = torch.randn(2, 4)
+    first = compiled(first_input)
+    kept = first.clone()
+    compiled(torch.randn(2, 4))
+    assert torch.equal(first, kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool])
+def test_a_program_of_no_operators_returns_its_input(dtype: torch.dtype) -> None:
+    x = torch.ones(2, dtype=dtype)
+    compiled = torchkiln.compile(lambda value: (value, None, 3), (x,), engine="reference")
+    got = compiled(x)
+    assert got[0] is x
+    assert got[1:] == (None, 3)

@@ -1,0 +1,111 @@
+"""Save and load: the same outputs in a fresh process, and errors instead of crashes."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torchkiln
+from torch.export import Dim
+from torchkiln.compiled_module import CompiledModule
+from torchkiln_testing import OpClass, assert_same
+
+
+class Net(torch.nn.Module):
+    """Has an engine and a torch segment, a mutated buffer, an aliasing output and a dynamic batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor, scale: float = float("inf"), *, mask: torch.Tensor | None = None) -> dict[str, object]:
+        self.calls += 1
+        y = torch.relu(self.linear(x)) * self.calls
+        return {"y": torch.lgamma(y + 1), "t": x.t(), "n": None, "scale": scale, "rows": x.shape[0]}
+
+
+def compiled_net(**options: object) -> tuple[Net, CompiledModule]:
+    torch.manual_seed(0)
+    net = Net().eval()
+    dynamic = {"x": {0: Dim("rows", min=1, max=16)}, "scale": None, "mask": {}}
+    compiled = torchkiln.compile(
+        net, (torch.randn(3, 4),), {"mask": torch.ones(2)}, dynamic_shapes=dynamic, engine="reference", min_block_size=1, **options
+    )
+    return net, compiled
+
+
+SCRIPT = """
+import sys, torch, torchkiln
+compiled = torchkiln.load(sys.argv[1], engine="reference")
+torch.save([compiled(x, mask=torch.ones(2)) for x in torch.load(sys.argv[2])], sys.argv[3])
+"""
+
+
+def test_a_fresh_process_gives_the_same_results(tmp_path: Path) -> None:
+    net, compiled = compiled_net()
+    torchkiln.save(compiled, tmp_path / "net.kiln")
+    xs = [torch.randn(rows, 4) for rows in (1, 3, 16)]
+    torch.save(xs, tmp_path / "xs.pt")
+    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "net.kiln"), str(tmp_path / "xs.pt"), str(tmp_path / "out.pt")], check=True)
+    with torch.no_grad():
+        for x, got in zip(xs, torch.load(tmp_path / "out.pt"), strict=True):
+            assert_same(net(x, mask=torch.ones(2)), got, OpClass.REDUCTION)
+
+
+def test_a_loaded_module_behaves_like_the_compiled_one(tmp_path: Path) -> None:
+    net, compiled = compiled_net()
+    torchkiln.save(compiled, tmp_path / "net.kiln")
+    loaded = torchkiln.load(tmp_path / "net.kiln", engine="reference")
+    assert [(s.name, s.kind, s.calls) for s in loaded.report.segments] == [(s.name, s.kind, s.calls) for s in compiled.report.segments]
+    assert [r.rule for r in loaded.report.rejections] == ["no-converter"]
+    x = torch.randn(5, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            assert_same(net(x, mask=torch.ones(2)), loaded(x, mask=torch.ones(2)), OpClass.REDUCTION)
+    assert loaded(x, mask=torch.ones(2))["t"]._base is x
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match="1 to 16, got 17"):
+        loaded(torch.randn(17, 4), mask=torch.ones(2))
+    with pytest.raises(ValueError, match="scale"):
+        loaded(x, 1.0, mask=torch.ones(2))
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.kiln"
+    torchkiln.save(compiled_net()[1], path)
+    data = path.read_bytes()
+    damaged = [data[:-1], data[: len(data) // 2], b"", b"PK\x05\x06" + bytes(18), b"not a file of ours"]
+    damaged += [data[:place] + bytes([data[place] ^ 0x40]) + data[place + 1 :] for place in range(0, len(data), max(1, len(data) // 40))]
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(torchkiln.PlanFormatError):
+            torchkiln.load(path, engine="reference")
+    with pytest.raises(torchkiln.PlanFormatError):
+        torchkiln.load(tmp_path / "absent.kiln", engine="reference")
+
+
+def test_only_compiled_modules_can_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="torchkiln.compile"):
+        torchkiln.save(Net(), tmp_path / "net.kiln")  # type: ignore[arg-type]
+
+
+def test_a_plan_for_another_version_names_both_sides(tmp_path: Path) -> None:
+    pytest.importorskip("tensorrt_rtx")
+    from torchkiln_runtime import TensorRTLoader
+
+    _, compiled = compiled_net(targets=["sm_89"])
+    _, program = compiled.parts
+    plan = next(iter(program.segments.values())).plans[0]
+    other = dataclasses.replace(plan, target=dataclasses.replace(plan.target, version="1.2.3.4"))
+    with pytest.raises(torchkiln.PlanTargetMismatch) as caught:
+        TensorRTLoader(torch.device("cuda", 0)).load(other)
+    assert "1.2.3.4" in str(caught.value)
+    assert plan.target.version in str(caught.value)
+    assert "fix:" in str(caught.value)
+    torchkiln.save(compiled, tmp_path / "net.kiln")
+    loaded = torchkiln.load(tmp_path / "net.kiln", engine="reference")
+    assert list(loaded.report.segments[0].plan_bytes or {}) == [str(plan.target)]
