@@ -131,7 +131,9 @@ def test_failed_builds_move_their_calls(capture, oracle, check, kinds):
     first = LevelPartitioner(ANY_SIZE).partition(program, oracle("lgamma"))
     from torchkiln_core.rejection import Rejection
 
-    refused = {name: Rejection("aten.cat.default", name, "build-failed", "the engine could not be built") for name in first.segments[2].outputs}
+    refused = {
+        name: Rejection("aten.cat.default", name, "build-failed", "the engine could not be built") for name in first.segments[2].outputs
+    }
     second = LevelPartitioner(ANY_SIZE, refused).partition(program, oracle("lgamma"))
     assert kinds(second) == ["engine", "torch"]
     assert {item.rule for item in second.rejections} == {"no-converter", "build-failed"}

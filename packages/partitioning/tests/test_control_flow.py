@@ -1,0 +1,76 @@
+"""Higher-order calls and calls that write."""
+
+import torch
+
+from torchkiln_core.options import PartitionOptions
+from torchkiln_core.program import InputKind, Program, ProgramInput
+from torchkiln_partitioning import LevelPartitioner
+
+ANY_SIZE = PartitionOptions(min_block_size=1)
+
+
+def branching(x):
+    h = x.sin()
+    chosen = torch.cond(h.sum() > 0, lambda a: a + 1, lambda a: a - 1, (h,))
+    return chosen.cos() * 2 + h
+
+
+def test_cond_in_pytorch_has_a_segment_of_its_own(capture, oracle, check, kinds):
+    args = (torch.rand(2, 3),)
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(branching, args), oracle("cond", "sum", "cos"))
+    assert kinds(partition) == ["engine", "torch", "engine", "torch", "torch", "engine"]
+    assert partition.segments[3].calls == ("cond",)
+    check(partition, *args)
+    check(partition, -args[0])
+
+
+def test_cond_in_an_engine_has_a_segment_of_its_own(capture, oracle, check, kinds):
+    args = (torch.rand(2, 3),)
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(branching, args), oracle())
+    assert kinds(partition) == ["engine"] * 3
+    assert partition.segments[1].calls == ("cond",)
+    assert {node.target for node in partition.segments[1].module.graph.find_nodes(op="get_attr")} == {"true_graph_0", "false_graph_0"}
+    check(partition, *args)
+    check(partition, -args[0])
+
+
+def test_bodies_count_for_the_minimum(capture, oracle, kinds):
+    args = (torch.rand(2, 3),)
+    program = capture(branching, args)
+    assert kinds(LevelPartitioner(PartitionOptions(min_block_size=2)).partition(program, oracle())) == ["engine"] * 3
+    assert "torch" in kinds(LevelPartitioner(PartitionOptions(min_block_size=3)).partition(program, oracle()))
+
+
+def test_random_body_is_an_effect(capture, oracle):
+    def function(x):
+        return torch.cond(x.sum() > 0, lambda a: torch.rand_like(a), lambda a: a - 1, (x,)) * 2
+
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(function, (torch.rand(2, 3),)), oracle())
+    assert {item.node: item.rule for item in partition.rejections} == {"cond": "effect"}
+
+
+def writing_program():
+    """``sin(x)``, then ``x.copy_(y)``, then ``cos(x)``: a write that keeps reads on their side."""
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    sin = graph.call_function(torch.ops.aten.sin.default, (x,))
+    graph.call_function(torch.ops.aten.copy_.default, (x, y))
+    cos = graph.call_function(torch.ops.aten.cos.default, (x,))
+    graph.output((sin, cos, x))
+    mode = torch._subclasses.FakeTensorMode()
+    for node in graph.nodes:
+        if node.op != "output":
+            node.meta["val"] = mode.from_tensor(torch.rand(3))
+    module = torch.fx.GraphModule({}, graph)
+    return Program(module, tuple(ProgramInput(name, InputKind.USER) for name in "xy"), {}, {})
+
+
+def test_writes_keep_reads_on_their_side(oracle, kinds):
+    partition = LevelPartitioner(ANY_SIZE).partition(writing_program(), oracle())
+    assert kinds(partition) == ["engine", "torch", "engine"]
+    x, y = torch.rand(3), torch.rand(3)
+    before = x.clone()
+    sin, cos, out = partition.module(x, y)
+    torch.testing.assert_close(sin, before.sin())
+    torch.testing.assert_close(cos, y.cos())
+    assert out is x

@@ -1,0 +1,104 @@
+"""Random programs: the division covers every call once, respects order, and computes the same."""
+
+import operator
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from torchkiln_core.options import PartitionOptions
+from torchkiln_core.program import InputKind, Program, ProgramInput
+from torchkiln_core.spec import DimRange
+from torchkiln_partitioning import LevelPartitioner
+
+aten = torch.ops.aten
+SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Builder:
+    """Writes a program of tensors ``[s0, 3]`` with sizes, constants, weights, views of weights and calls of several results."""
+
+    def __init__(self):
+        self.graph = torch.fx.Graph()
+        self.mode = torch._subclasses.FakeTensorMode(shape_env=ShapeEnv())
+        context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])
+        self.weight = torch.linspace(0.1, 1.0, 3)
+        w, x, y = (self.graph.placeholder(name) for name in "wxy")
+        w.meta["val"] = self.mode.from_tensor(self.weight)
+        x.meta["val"] = self.mode.from_tensor(torch.rand(5, 3), symbolic_context=context)
+        y.meta["val"] = x.meta["val"]
+        self.tensors, self.vectors, self.sizes = [x, y], [w], []
+
+    def call(self, target, *args):
+        node = self.graph.call_function(target, args)
+        values = torch.fx.node.map_arg(args, lambda read: read.meta["val"])
+        with self.mode:
+            node.meta["val"] = target(*values)
+        return node
+
+    def add(self, choice, first, second):
+        tensor, other = self.tensors[first % len(self.tensors)], self.tensors[second % len(self.tensors)]
+        vector = self.vectors[first % len(self.vectors)]
+        match choice:
+            case "add" | "mul":
+                self.tensors.append(self.call(getattr(aten, choice).Tensor, tensor, other))
+            case "sin" | "tanh":
+                self.tensors.append(self.call(getattr(aten, choice).default, tensor))
+            case "scale":
+                self.tensors.append(self.call(aten.mul.Tensor, tensor, vector))
+            case "view":
+                self.vectors.append(self.call(aten.unsqueeze.default, self.vectors[0], 0))
+            case "size":
+                self.sizes.append(self.call(aten.sym_size.int, tensor, 0))
+            case "double":
+                if self.sizes:
+                    twice = self.call(operator.mul, self.sizes[first % len(self.sizes)], 2)
+                    self.sizes.append(self.call(operator.floordiv, twice, 2))
+            case "full":
+                size = self.sizes[first % len(self.sizes)] if self.sizes else 1
+                self.tensors.append(self.call(aten.add.Tensor, tensor, self.call(aten.full.default, [size, 3], 0.5)))
+            case "expand":
+                if self.sizes:
+                    size = self.sizes[second % len(self.sizes)]
+                    self.tensors.append(self.call(aten.add.Tensor, tensor, self.call(aten.expand.default, vector, [size, 3])))
+            case "max":
+                node = self.call(aten.max.dim, tensor, 1, True)
+                part = self.call(operator.getitem, node, 0)
+                self.tensors.append(self.call(aten.mul.Tensor, other, part))
+
+    def program(self, results):
+        self.graph.output(tuple(results))
+        module = torch.fx.GraphModule({}, self.graph)
+        inputs = (ProgramInput("w", InputKind.WEIGHT, "w"), ProgramInput("x", InputKind.USER), ProgramInput("y", InputKind.USER))
+        symbol = str(self.tensors[0].meta["val"].shape[0])
+        return Program(module, inputs, {"w": self.weight}, {symbol: DimRange(symbol, 2, 5, 9)})
+
+
+CHOICES = ["add", "mul", "sin", "tanh", "scale", "view", "size", "double", "full", "expand", "max"]
+STEPS = st.lists(st.tuples(st.sampled_from(CHOICES), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=14)
+
+
+@SETTINGS
+@given(
+    steps=STEPS,
+    refused=st.sets(st.sampled_from(["add", "mul", "sin", "tanh", "expand", "unsqueeze", "full", "max"])),
+    picks=st.lists(st.integers(0, 20), min_size=1, max_size=3),
+    minimum=st.integers(1, 3),
+)
+def test_random_programs(oracle, check, steps, refused, picks, minimum):
+    builder = Builder()
+    for step in steps:
+        builder.add(*step)
+    values = [*builder.tensors, *builder.sizes, *builder.vectors]
+    program = builder.program([values[-1 - pick % len(values)] for pick in picks])
+    partition = LevelPartitioner(PartitionOptions(min_block_size=minimum)).partition(program, oracle(*refused))
+    check(partition, torch.rand(4, 3), torch.rand(4, 3))
+    once = {}
+    for segment in partition.segments:
+        for node in segment.module.graph.nodes:
+            once.setdefault(node.name, []).append(segment.name)
+    for name in ("add", "mul", "sin", "tanh", "max_1"):
+        assert len(once.get(name, [])) <= 1
+    engines = [segment for segment in partition.segments if segment.kind == "engine"]
+    assert len(partition.segments) == 1 or all(len(segment.calls) >= minimum for segment in engines)
