@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 from torchkiln_runtime.builder import TensorRTBuilder
+from torchkiln_runtime.cached_builder import CachedBuilder
+from torchkiln_runtime.disk_cache import DiskPlanCache
+from torchkiln_runtime.engine import TensorRTEngine
 from torchkiln_runtime.library import Library, find_library, require_library
+from torchkiln_runtime.loader import TensorRTLoader
+from torchkiln_runtime.memory_cache import MemoryPlanCache
 from torchkiln_runtime.reference import ReferenceEngine
+from torchkiln_runtime.run_plan import plan_meta
+from torchkiln_runtime.support import gpu_support
 
-__all__ = ["Library", "ReferenceEngine", "TensorRTBuilder", "find_library", "require_library"]
+__all__ = [
+    "CachedBuilder",
+    "DiskPlanCache",
+    "Library",
+    "MemoryPlanCache",
+    "ReferenceEngine",
+    "TensorRTBuilder",
+    "TensorRTEngine",
+    "TensorRTLoader",
+    "find_library",
+    "gpu_support",
+    "plan_meta",
+    "require_library",
+]

@@ -15,7 +15,6 @@ from torchkiln_runtime.reference import bindings_of
 from torchkiln_runtime.shapes import ShapeRules, find_symbols
 from torchkiln_runtime.targets import Targets, resolve_targets
 
-
 _DEFAULTS = BuildOptions()
 
 

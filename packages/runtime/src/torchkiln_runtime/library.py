@@ -10,6 +10,7 @@ import functools
 import importlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,16 +46,19 @@ class Messages:
     """What TensorRT says: passed on to ``logging``, and kept for the errors of whoever is collecting.
 
     TensorRT takes one logger per process. A message belongs to the collection of its thread; one from a thread of TensorRT's own
-    belongs to every collection that is open.
+    belongs to every collection that is open. ``recent`` has the last errors, for work that is too frequent to open one.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[int, list[Collection]] = {}
+        self.recent: deque[str] = deque(maxlen=10)
 
     def add(self, severity: str, text: str) -> None:
         """Takes a message from TensorRT."""
         level = _LEVELS.get(severity, logging.DEBUG)
+        if level >= logging.ERROR:
+            self.recent.append(text)
         with self._lock:
             own = self._open.get(threading.get_ident())
             collections = [own[-1]] if own else [stack[-1] for stack in self._open.values()]

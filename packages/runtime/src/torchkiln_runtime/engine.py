@@ -1,0 +1,180 @@
+"""The TensorRT engine: a loaded plan on one GPU."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from torchkiln_core import InternalError, Plan, PlanError
+from torchkiln_runtime.adapter import input_name, output_name
+from torchkiln_runtime.contexts import Context, ContextFactory, new_event
+from torchkiln_runtime.inputs import check_inputs
+from torchkiln_runtime.library import Library
+from torchkiln_runtime.runtime_cache import RuntimeCacheFile
+from torchkiln_runtime.shapes import Range, ShapeRules, Shapes
+
+_ALIGNMENT = 256
+"""Bytes that TensorRT wants tensors aligned to; torch's allocator gives 512, a view into a tensor anything."""
+_PLAIN_CONTEXTS = 4
+"""Plain contexts that an engine has at most, each ready for the shapes that it ran last."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What a stream of the caller's runs on.
+
+    On the legacy default stream TensorRT would synchronise, so a stream of our own stands in for it between two events.
+    """
+
+    stream: torch.cuda.Stream
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None
+    graphed: Context | None = None
+
+
+class TensorRTEngine:
+    """Runs a plan on the current stream, without synchronising. Threads may share an engine.
+
+    The first run with new shapes launches kernels one by one; later ones use the library's CUDA graphs, which are captured per stream.
+    In the capture of a ``torch.cuda.CUDAGraph`` an engine launches kernels one by one, in memory of that graph, from a context that
+    nothing else uses afterwards; such shapes must have run once before.
+
+    Args:
+        plan: The plan.
+        library: TensorRT.
+        loaded: The ``Runtime``, which must outlive its engine, and the ``ICudaEngine``.
+        device: The GPU.
+        cache: Where compiled kernels are kept between processes.
+    """
+
+    kind: Literal["tensorrt"] = "tensorrt"
+
+    def __init__(self, plan: Plan, library: Library, loaded: tuple[Any, Any], device: torch.device, cache: RuntimeCacheFile | None) -> None:
+        self.inputs, self.outputs = plan.inputs, plan.outputs
+        self.device = device
+        self._runtime, engine = loaded
+        _check_bindings(plan, library, engine)
+        ranges = [_range_of(plan, engine, index) for index in range(len(plan.inputs))]
+        self._output_shapes = functools.lru_cache(maxsize=1024)(ShapeRules(plan.inputs, plan.outputs, plan.symbols, ranges).output_shapes)
+        self._factory = ContextFactory(plan, library, engine, cache)
+        self._dtypes = tuple(binding.dtype for binding in plan.outputs)
+        self._lock = threading.Lock()
+        self._lanes: dict[int, _Lane] = {}
+        self._plain: OrderedDict[Shapes, Context] = OrderedDict()
+        self._captured: dict[Shapes, Context] = {}
+        # TensorRT wants an address for tensors without elements too, where torch has none.
+        self._nothing = torch.empty(_ALIGNMENT, dtype=torch.uint8, device=device)
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Enqueues a run on the current stream of the engine's GPU.
+
+        Raises:
+            PlanError: Wrong number, dtype or device of inputs, or shapes captured in a CUDA graph that have not run before.
+            ShapeOutOfProfile: A size outside what the plan was built for.
+            InternalError: TensorRT fails, or contradicts the record.
+        """
+        check_inputs(self.inputs, inputs, self.device)
+        shapes = tuple(tuple(tensor.shape) for tensor in inputs)
+        output_shapes = self._output_shapes(shapes)
+        if torch.cuda.current_device() == self.device.index:
+            return self._run(inputs, shapes, output_shapes)
+        with torch.cuda.device(self.device):
+            return self._run(inputs, shapes, output_shapes)
+
+    def _run(self, inputs: tuple[torch.Tensor, ...], shapes: Shapes, output_shapes: Shapes) -> tuple[torch.Tensor, ...]:
+        outputs = tuple(
+            torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in zip(output_shapes, self._dtypes, strict=True)
+        )
+        if all(tensor.numel() == 0 for tensor in outputs):
+            return outputs
+        ready = [_ready(tensor) for tensor in inputs]
+        sources = [tensor.data_ptr() or self._nothing.data_ptr() for tensor in ready]
+        sinks = [tensor.data_ptr() or self._nothing.data_ptr() for tensor in outputs]
+        with self._lock:
+            if torch.cuda.is_current_stream_capturing():
+                context = self._context_for_capture(shapes)
+                context.run_with_workspace(sources, sinks, torch.cuda.current_stream(self.device))
+            else:
+                self._run_in_lane(shapes, output_shapes, sources, sinks)
+        return outputs
+
+    def _run_in_lane(self, shapes: Shapes, output_shapes: Shapes, sources: list[int], sinks: list[int]) -> None:
+        lane = self._lane()
+        if lane.events is not None:
+            lane.events[0].record()
+            lane.stream.wait_event(lane.events[0])
+        if shapes in self._plain or shapes in self._captured:
+            if lane.graphed is None:
+                lane.graphed = self._factory.graphed()
+            lane.graphed.prepare(shapes, output_shapes)
+            lane.graphed.run(sources, sinks, lane.stream)
+        else:
+            context = self._context_for(shapes, output_shapes)
+            context.run_with_workspace(sources, sinks, lane.stream)
+            self._factory.ran_new_shapes()
+        if lane.events is not None:
+            lane.events[1].record(lane.stream)
+            lane.events[1].wait()
+
+    def _lane(self) -> _Lane:
+        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
+        lane = self._lanes.get(handle)
+        if lane is None:
+            if handle == 0:
+                lane = _Lane(torch.cuda.Stream(self.device), (new_event(), new_event()))  # type: ignore[no-untyped-call]
+            else:
+                lane = _Lane(torch.cuda.current_stream(self.device), None)
+            self._lanes[handle] = lane
+        return lane
+
+    def _context_for(self, shapes: Shapes, output_shapes: Shapes) -> Context:
+        """A plain context for shapes that none is ready for: a new one, or the one that has waited longest."""
+        context = self._plain.popitem(last=False)[1] if len(self._plain) >= _PLAIN_CONTEXTS else self._factory.plain()
+        context.prepare(shapes, output_shapes)
+        self._plain[shapes] = context
+        return context
+
+    def _context_for_capture(self, shapes: Shapes) -> Context:
+        """The plain context that is ready for these shapes; from now on it belongs to captured graphs alone."""
+        if shapes not in self._captured:
+            if shapes not in self._plain:
+                shown = ", ".join(str(list(shape)) for shape in shapes)
+                raise PlanError(
+                    f"engine: CUDA graph capture with input shapes {shown}, which have not run since this engine was loaded",
+                    fix="call the compiled program once with these shapes, outside of the capture, right before it",
+                )
+            self._captured[shapes] = self._plain.pop(shapes)
+        return self._captured[shapes]
+
+
+def _ready(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as TensorRT takes it: contiguous and aligned."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.detach().clone()
+
+
+def _check_bindings(plan: Plan, library: Library, engine: Any) -> None:
+    """Raises ``InternalError`` unless the engine has the plan's tensors, all on the GPU."""
+    names = [*map(input_name, range(len(plan.inputs))), *map(output_name, range(len(plan.outputs)))]
+    found = {engine.get_tensor_name(index) for index in range(engine.num_io_tensors)}
+    if found != set(names):
+        raise InternalError(f"plan for {plan.target}: expected the tensors {', '.join(names)}, the engine has {', '.join(sorted(found))}")
+    for name, binding in zip(names, (*plan.inputs, *plan.outputs), strict=True):
+        if engine.get_tensor_dtype(name) != library.dtype(binding.dtype):
+            raise InternalError(f"binding {binding.name}: expected {binding.dtype}, the engine has {engine.get_tensor_dtype(name)}")
+        if engine.get_tensor_location(name) != library.module.TensorLocation.DEVICE:
+            raise InternalError(f"binding {binding.name}: expected a tensor on the GPU, the engine wants it on the host")
+
+
+def _range_of(plan: Plan, engine: Any, index: int) -> Range:
+    """Smallest and largest shape of an input."""
+    shape = plan.inputs[index].shape
+    static = tuple(size for size in shape if isinstance(size, int))
+    if len(static) == len(shape):
+        return static, static
+    low, _, high = engine.get_tensor_profile_shape(input_name(index), 0)
+    return tuple(low), tuple(high)
