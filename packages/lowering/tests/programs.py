@@ -38,7 +38,7 @@ class Oracle:
     def reject(self, call: OpCall) -> Rejection | None:
         if call.target not in self.targets:
             return Rejection.of(call, "no-converter", "no converter")
-        for value in call.outputs:
+        for value in (*call.outputs, *(source.meta["val"] for source in call.node.all_input_nodes)):
             if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and value.dtype not in self._dtypes:
                 return Rejection.of(call, "dtype", f"got {value.dtype}")
         return None

@@ -13,16 +13,13 @@ from torch._ops import OpOverload
 from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import SupportOracle
 from torchkiln_lowering.decompositions.table import Decompositions, used_outputs
-from torchkiln_lowering.effects import has_effects, has_tensor, is_free, is_view, may_alias
+from torchkiln_lowering.effects import ELEMENTARY, has_effects, has_tensor, is_free, is_view, may_alias
 from torchkiln_lowering.layout import NoLayout, match_layout
 from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind
 from torchkiln_lowering.trace import CallTracer
 
 _log = logging.getLogger(__name__)
 aten = torch.ops.aten
-
-ELEMENTARY = frozenset({aten.alias.default, aten.detach.default, aten.clone.default, aten._to_copy.default, aten.lift_fresh_copy.default})
-"""Operators that have no simpler form; passes remove them where they change nothing."""
 
 _OWN_META = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals", "original_aten"})
 
@@ -186,6 +183,3 @@ def _needed(results: list[torch.fx.Node]) -> set[torch.fx.Node]:
             seen.add(node)
             stack.extend(node.all_input_nodes)
     return seen
-
-
-__all__ = ["ELEMENTARY", "decompose"]

@@ -35,6 +35,9 @@ CONSTANT_MAKERS = frozenset(
 )
 """Operators whose result depends on no tensor's contents."""
 
+ELEMENTARY = frozenset({aten.alias.default, aten.detach.default, aten.clone.default, aten._to_copy.default, aten.lift_fresh_copy.default})
+"""Operators that move or cast and have no simpler form; passes remove them where they change nothing."""
+
 _UNANNOTATED_ALIASES = frozenset({aten._unsafe_view.default, aten._reshape_alias.default, aten.lift.default})
 
 
@@ -83,8 +86,10 @@ def is_view(node: torch.fx.Node) -> bool:
 
 
 def is_free(node: torch.fx.Node) -> bool:
-    """Whether a call does no arithmetic on tensors: views, picks from a tuple, sizes, constants."""
-    return not isinstance(node.target, OpOverload) or is_view(node) or node.target in CONSTANT_MAKERS or not has_tensor(node)
+    """Whether a call does no arithmetic on tensors: views, copies, casts, picks from a tuple, sizes, constants."""
+    if not isinstance(node.target, OpOverload) or not has_tensor(node):
+        return True
+    return is_view(node) or node.target in CONSTANT_MAKERS or node.target in ELEMENTARY
 
 
 def has_tensor(node: torch.fx.Node) -> bool:

@@ -80,7 +80,9 @@ class CallTracer:
         def run(*values: Any) -> Any:
             given = dict(zip(sources, values, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), lambda source: given[source])
-            return rule.function(*args, **kwargs)
+            result = rule.function(*args, **kwargs)
+            # PyTorch's references return named tuples, whose constructor would be traced as a call.
+            return tuple(result) if isinstance(result, (tuple, list)) else result
 
         module = self._record(run, sources, composites=rule.origin != "composite")
         if _mutates(module.graph):

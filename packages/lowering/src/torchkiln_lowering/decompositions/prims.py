@@ -66,6 +66,12 @@ def largest(inp: torch.Tensor, dims: Sequence[int], *, output_dtype: torch.dtype
     return aten.amax.default(inp, list(dims)) if dims else inp
 
 
+def spread(inp: torch.Tensor, dims: Sequence[int], correction: float = 1, *, output_dtype: torch.dtype | None = None) -> Any:
+    """``prims.var``."""
+    out = aten.var.correction(inp, list(dims), correction=correction)
+    return out if output_dtype is None else as_dtype(out, output_dtype)
+
+
 def smallest(inp: torch.Tensor, dims: Sequence[int], *, output_dtype: torch.dtype | None = None) -> torch.Tensor:
     """``prims.amin``."""
     return aten.amin.default(inp, list(dims)) if dims else inp
@@ -84,6 +90,7 @@ PRIMS: dict[Callable[..., Any], Decomposition] = {
     prims.cat.default: Decomposition(aten.cat.default),
     prims.view_of.default: Decomposition(aten.alias.default),
     prims.sum.default: Decomposition(total),
+    prims.var.default: Decomposition(spread),
     prims.amax.default: Decomposition(largest),
     prims.amin.default: Decomposition(smallest),
 }

@@ -88,9 +88,10 @@ def _of_torch(target: Target) -> tuple[Decomposition, ...]:
     if not isinstance(target, OpOverload):
         return ()
     found: list[Decomposition] = []
+    # The operator's own kernel first: it is what eager runs, in whole ATen operators where the table goes down to prims.
+    if target._can_decompose():
+        found.append(Decomposition(target.decompose, origin="composite"))
     registered = torch._decomp.decomposition_table.get(target)
     if registered is not None:
         found.append(Decomposition(registered, origin="torch"))
-    if target._can_decompose():
-        found.append(Decomposition(target.decompose, origin="composite"))
     return tuple(found)

@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchkiln_core.call import OpCall
@@ -41,7 +41,7 @@ def _holds(node: torch.fx.Node, dims: Mapping[str, DimRange]) -> bool:
         size, low, high = (_value(call.arguments[name]) for name in ("size", "min", "max"))
         if low is None and node.target is aten.sym_constrain_range_for_size.default:
             low = 0
-        return _free_of_data(size) and (low is None or _true(size >= low, dims)) and (high is None or _true(size <= high, dims))
+        return (low is None or _true(size >= low, dims)) and (high is None or _true(size <= high, dims))
     return False
 
 
@@ -67,19 +67,16 @@ def _metadata_holds(call: OpCall) -> bool:
     )
 
 
-def _free_of_data(value: Any) -> bool:
-    return not isinstance(value, torch.SymInt) or not torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(value)
-
-
 def _true(condition: Any, dims: Mapping[str, DimRange]) -> bool:
-    """Whether a condition holds for all sizes: by the symbols' own ranges, or by those that the program was given."""
+    """Whether a condition holds for all sizes in the ranges that the program was given."""
     if not isinstance(condition, torch.SymBool):
         return condition is True or (isinstance(condition, (int, float)) and bool(condition))
-    if statically_known_true(condition):
-        return True
     expression = condition.node.expr
+    if expression == sympy.true:
+        return True
+    # Not by what the shape environment knows, nor by ranges of sizes that data decides: both come from these very checks.
     names = {symbol.name for symbol in expression.free_symbols}
-    if not names or not names <= set(dims):
+    if not names or not names <= set(dims) or free_unbacked_symbols(condition):
         return False
     ranges = {symbol: ValueRanges(dims[symbol.name].min, dims[symbol.name].max) for symbol in expression.free_symbols}
     bounds = bound_sympy(expression, ranges)

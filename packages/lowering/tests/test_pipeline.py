@@ -1,0 +1,187 @@
+"""Pipelines, the registry and the runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+
+from torchkiln_core.errors import LoweringError
+from torchkiln_core.options import LoweringOptions
+from torchkiln_lowering import (
+    AtenLowering,
+    Pass,
+    Pipeline,
+    apply_lowering_passes,
+    aten_lowering_pass,
+    default_pipeline,
+    dump_lowering_passes,
+    remove_lowering_pass,
+    standard_pipeline,
+)
+
+from .programs import Oracle, aten, run, targets, whole
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Takes out of the default what a test put in."""
+    before = [item.name for item in default_pipeline().passes]
+    yield
+    for item in default_pipeline().passes:
+        if item.name not in before:
+            remove_lowering_pass(item.name)
+
+
+def sub_to_mul(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+    for node in gm.graph.find_nodes(op="call_function", target=aten.sub.Tensor):
+        node.target = aten.mul.Tensor
+    return gm
+
+
+def program() -> Any:
+    return whole(lambda x, y: (x - y) + 1, (torch.randn(3), torch.randn(3)))
+
+
+@pytest.mark.usefixtures("restored")
+def test_registered_pass_runs_in_later_compilations_only() -> None:
+    earlier = AtenLowering()
+    aten_lowering_pass(sub_to_mul)
+    assert aten.mul.Tensor in targets(AtenLowering().lower(program(), Oracle()))
+    assert aten.mul.Tensor not in targets(earlier.lower(program(), Oracle()))
+    assert dump_lowering_passes().splitlines()[-1] == "4: sub_to_mul"
+    remove_lowering_pass(index=4)
+    assert "sub_to_mul" not in dump_lowering_passes()
+
+
+@pytest.mark.usefixtures("restored")
+def test_index() -> None:
+    seen: list[str] = []
+
+    @aten_lowering_pass(index=0)
+    def first(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        seen.append(f"first of {len(sample_inputs)}")
+        return gm
+
+    @aten_lowering_pass
+    def last(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        seen.append("last")
+        return gm
+
+    AtenLowering().lower(program(), Oracle())
+    assert seen == ["first of 2", "last"]
+    assert dump_lowering_passes().startswith("0: first\n")
+    with pytest.raises(ValueError, match="already has"):
+        aten_lowering_pass(first)
+    with pytest.raises(IndexError, match="at most"):
+        aten_lowering_pass(index=99)(sub_to_mul)
+
+
+def test_unknown_passes_are_refused() -> None:
+    with pytest.raises(IndexError):
+        remove_lowering_pass(index=99)
+    with pytest.raises(KeyError, match="no lowering pass 'nothing'"):
+        remove_lowering_pass("nothing")
+    with pytest.raises(TypeError):
+        remove_lowering_pass()
+    with pytest.raises(ValueError, match="expected remove_dropout before"):
+        standard_pipeline().without("remove_dropout")
+
+
+def test_apply_without_metadata() -> None:
+    module = torch.fx.GraphModule({}, graph := torch.fx.Graph())
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    graph.output((graph.call_function(aten.sub.Tensor, (x, y)),))
+    module.recompile()
+    result = apply_lowering_passes(module, (torch.ones(2), torch.ones(2)), Pipeline((Pass.from_function(sub_to_mul),)))
+    assert result(torch.full((2,), 3.0), torch.full((2,), 4.0))[0].tolist() == [12.0, 12.0]
+    assert module(torch.ones(2), torch.ones(2))[0].tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="expected 2"):
+        apply_lowering_passes(module, (torch.ones(2),))
+
+
+def test_new_calls_get_metadata_and_are_decomposed() -> None:
+    def to_softplus(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        for node in gm.graph.find_nodes(op="call_function", target=aten.sub.Tensor):
+            with gm.graph.inserting_after(node):
+                new = gm.graph.call_function(aten.softplus.default, (node,))
+            node.replace_all_uses_with(new)
+            new.args = (node,)
+        return gm
+
+    lowered = AtenLowering(pipeline=Pipeline((Pass.from_function(to_softplus),))).lower(program(), Oracle())
+    assert aten.softplus.default not in targets(lowered)
+    assert all("val" in node.meta for node in lowered.module.graph.nodes if node.op == "call_function")
+    x, y = torch.randn(3), torch.randn(3)
+    torch.testing.assert_close(run(lowered, x, y)[0], torch.nn.functional.softplus(x - y) + 1)
+
+
+def test_a_pass_may_return_another_module() -> None:
+    def anew(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        graph = torch.fx.Graph()
+        x, y = (graph.placeholder(node.name) for node in gm.graph.find_nodes(op="placeholder"))
+        graph.output((graph.call_function(aten.mul.Tensor, (x, y)),))
+        for new, old in zip(graph.find_nodes(op="placeholder"), gm.graph.find_nodes(op="placeholder"), strict=True):
+            new.meta = dict(old.meta)
+        return torch.fx.GraphModule({}, graph)
+
+    lowered = AtenLowering(pipeline=Pipeline((Pass.from_function(anew),))).lower(program(), Oracle())
+    assert targets(lowered) == [aten.mul.Tensor]
+
+
+def _failing(kind: str) -> Any:
+    def change(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> Any:
+        output = gm.graph.output_node()
+        if kind == "raises":
+            raise RuntimeError("no luck")
+        if kind == "returns nothing":
+            return None
+        if kind == "drops a result":
+            output.args = ((),)
+        if kind == "returns another dtype":
+            with gm.graph.inserting_before(output):
+                output.args = ((gm.graph.call_function(aten._to_copy.default, (output.args[0][0],), {"dtype": torch.int32}),),)
+        if kind == "adds an input":
+            with gm.graph.inserting_before(next(iter(gm.graph.nodes))):
+                gm.graph.placeholder("extra").meta["val"] = None
+        if kind == "invalid arguments":
+            gm.graph.find_nodes(op="call_function")[0].args = (gm.graph.find_nodes(op="placeholder")[0], "text")
+        return gm
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "kind", ["raises", "returns nothing", "drops a result", "returns another dtype", "adds an input", "invalid arguments"]
+)
+def test_errors_name_the_pass(kind: str) -> None:
+    pipeline = Pipeline((Pass("one", lambda gm: False), Pass.from_function(_failing(kind), name="bad")))
+    with pytest.raises(LoweringError, match=r"pass bad failed after passes \[one\]") as caught:
+        AtenLowering(pipeline=pipeline).lower(program(), Oracle())
+    assert any("graph before bad" in note for note in caught.value.__notes__)
+
+
+def test_broken_promise() -> None:
+    pipeline = Pipeline((Pass("clean", lambda gm: False, removes=frozenset({aten.sub.Tensor})),))
+    with pytest.raises(LoweringError, match=r"promised to remove aten\.sub\.Tensor"):
+        AtenLowering(pipeline=pipeline).lower(program(), Oracle())
+
+
+def test_debug_names_the_pass_that_changes_values() -> None:
+    pipeline = standard_pipeline().with_pass(Pass.from_function(sub_to_mul))
+    AtenLowering(pipeline=pipeline).lower(program(), Oracle())
+    with pytest.raises(LoweringError, match="pass sub_to_mul changes the values of result 0"):
+        AtenLowering(LoweringOptions(lowering_debug=True), pipeline).lower(program(), Oracle())
+
+
+def test_debug_passes_correct_programs() -> None:
+    def compute(x: torch.Tensor, i: torch.Tensor) -> Any:
+        return torch.softmax(x, 1) + torch.rand_like(x), x[i]
+
+    shapes = (({0: torch.export.Dim("n", min=2, max=9)}, None),)
+    given = whole(compute, (torch.randn(4, 3), torch.tensor([0, 1])), shapes)
+    lowered = AtenLowering(LoweringOptions(lowering_debug=True)).lower(given, Oracle())
+    assert aten.rand_like.default in targets(lowered)
