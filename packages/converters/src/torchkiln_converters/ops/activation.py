@@ -1,0 +1,135 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import torch
+
+from torchkiln_core import Network, Value
+from torchkiln_core.layers import Activation, ActivationKind, ElementwiseOp, UnaryOp
+from torchkiln_converters.converter import converter
+from torchkiln_converters.arrival import Scalar
+from torchkiln_converters.support import FLOATS, NUMBERS, Equals, Support
+from torchkiln_converters.writing.shapes import reshape
+from torchkiln_converters.writing.values import HALVES, add, cast, div, elementwise, less, mul, number, select, unary
+
+aten = torch.ops.aten
+_FLOATS = Support(dtypes=FLOATS)
+
+
+def activation(net: Network, value: Value, kind: ActivationKind, alpha: float = 0.0, beta: float = 0.0) -> Value:
+    """An activation layer, which takes no tensor of rank 0."""
+    if value.rank == 0:
+        return reshape(net, net.add(Activation(kind, alpha, beta), reshape(net, value, (1,))), ())
+    return net.add(Activation(kind, alpha, beta), value)
+
+
+@converter(aten.relu.default, Support(dtypes=NUMBERS))
+def relu(net: Network, self: Value) -> Value:
+    """``relu(Tensor self)``. PyTorch gives NaN for NaN."""
+    if self.dtype in FLOATS:
+        return activation(net, self, ActivationKind.RELU)
+    return elementwise(net, ElementwiseOp.MAX, self, number(net, 0, self.dtype, self.rank))
+
+
+@converter(aten.sigmoid.default, _FLOATS)
+def sigmoid(net: Network, self: Value) -> Value:
+    """``sigmoid(Tensor self)``."""
+    return activation(net, self, ActivationKind.SIGMOID)
+
+
+@converter(aten.tanh.default, _FLOATS)
+def tanh(net: Network, self: Value) -> Value:
+    """``tanh(Tensor self)``."""
+    return activation(net, self, ActivationKind.TANH)
+
+
+@converter(aten.gelu.default, _FLOATS)
+def gelu(net: Network, self: Value, approximate: str) -> Value:
+    """``gelu(Tensor self, *, str approximate='none')``."""
+    return activation(net, self, ActivationKind.GELU_TANH if approximate == "tanh" else ActivationKind.GELU_ERF)
+
+
+@converter(aten.silu.default, _FLOATS)
+def silu(net: Network, self: Value) -> Value:
+    """``silu(Tensor self)``: ``self * sigmoid(self)``."""
+    return mul(net, self, activation(net, self, ActivationKind.SIGMOID))
+
+
+@converter(aten.leaky_relu.default, _FLOATS)
+def leaky_relu(net: Network, self: Value, negative_slope: float) -> Value:
+    """``leaky_relu(Tensor self, Scalar negative_slope=0.01)``."""
+    return activation(net, self, ActivationKind.LEAKY_RELU, negative_slope)
+
+
+@converter(aten.elu.default, Support(dtypes=FLOATS, rules=(Equals("scale", 1), Equals("input_scale", 1))))
+def elu(net: Network, self: Value, alpha: float) -> Value:
+    """``elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1)``."""
+    return activation(net, self, ActivationKind.ELU, alpha)
+
+
+@converter(aten.hardtanh.default, _FLOATS)
+def hardtanh(net: Network, self: Value, min_val: float, max_val: float) -> Value:
+    """``hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1)``. PyTorch gives NaN for NaN."""
+    return activation(net, self, ActivationKind.CLIP, min_val, max_val)
+
+
+@converter(aten.relu6.default, _FLOATS)
+def relu6(net: Network, self: Value) -> Value:
+    """``relu6(Tensor self)``. PyTorch gives NaN for NaN."""
+    return activation(net, self, ActivationKind.CLIP, 0.0, 6.0)
+
+
+@converter(aten.hardsigmoid.default, _FLOATS)
+def hardsigmoid(net: Network, self: Value) -> Value:
+    """``hardsigmoid(Tensor self)``: ``clamp(self + 3, 0, 6) / 6``, in float32 for half dtypes."""
+    return cast(net, _sixth(net, _widened(net, self)), self.dtype)
+
+
+@converter(aten.hardswish.default, _FLOATS)
+def hardswish(net: Network, self: Value) -> Value:
+    """``hardswish(Tensor self)``: ``self * clamp(self + 3, 0, 6) / 6``, in float32 for half dtypes."""
+    wide = _widened(net, self)
+    return cast(net, mul(net, wide, _sixth(net, wide)), self.dtype)
+
+
+def _widened(net: Network, value: Value) -> Value:
+    return cast(net, value, torch.float32 if value.dtype in HALVES else value.dtype)
+
+
+def _sixth(net: Network, wide: Value) -> Value:
+    return activation(net, wide, ActivationKind.HARD_SIGMOID, 1 / 6, 0.5)
+
+
+@converter(aten.softplus.default, _FLOATS)
+def softplus(net: Network, self: Value, beta: Scalar, threshold: Scalar) -> Value:
+    """``softplus(Tensor self, Scalar beta=1, Scalar threshold=20)``: ``log(1 + exp(beta * self)) / beta``, ``self`` above the threshold.
+
+    Written as ``max(x, 0) + log(1 + exp(-|x|))`` with ``x = beta * self``, which does not overflow.
+    """
+    wide = _widened(net, self)
+    scaled = mul(net, wide, number(net, beta, wide.dtype))
+    soft = div(net, _softplus(net, scaled), number(net, beta, wide.dtype))
+    above = less(net, number(net, threshold, wide.dtype), scaled)
+    return cast(net, select(net, above, wide, soft), self.dtype)
+
+
+def _softplus(net: Network, value: Value) -> Value:
+    small = unary(net, UnaryOp.EXP, unary(net, UnaryOp.NEG, unary(net, UnaryOp.ABS, value)))
+    rest = unary(net, UnaryOp.LOG, add(net, small, number(net, 1, value.dtype)))
+    return add(net, elementwise(net, ElementwiseOp.MAX, value, number(net, 0, value.dtype)), rest)
+
+
+@converter(aten.mish.default, _FLOATS)
+def mish(net: Network, self: Value) -> Value:
+    """``mish(Tensor self)``: ``self * tanh(softplus(self))``."""
+    wide = _widened(net, self)
+    return cast(net, mul(net, wide, activation(net, _softplus(net, wide), ActivationKind.TANH)), self.dtype)
+
+
+@converter(aten.threshold.default, _FLOATS)
+def threshold(net: Network, self: Value, threshold: Scalar, value: Scalar) -> Value:
+    """``threshold(Tensor self, Scalar threshold, Scalar value)``: ``value`` where ``self <= threshold``; NaN stays."""
+    limit = number(net, threshold, self.dtype)
+    above = less(net, limit, self)
+    is_nan = unary(net, UnaryOp.ISNAN, self)
+    return select(net, elementwise(net, ElementwiseOp.OR, above, is_nan), self, number(net, value, self.dtype))

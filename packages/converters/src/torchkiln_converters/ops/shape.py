@@ -1,0 +1,95 @@
+"""Operators that change how a tensor is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from torchkiln_core import Network, Size, Value
+from torchkiln_converters.arrival import Result
+from torchkiln_converters.converter import converter
+from torchkiln_converters.support import Support
+from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, transpose
+
+aten = torch.ops.aten
+
+
+@converter((aten.view.default, aten._unsafe_view.default), Support(ignores=("size",)))
+def view(net: Network, self: Value, result: Result) -> Value:
+    """``view(Tensor self, SymInt[] size)``."""
+    return reshape(net, self, result.shape)
+
+
+@converter((aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims), Support(ignores=("dim",)))
+def unsqueeze(net: Network, self: Value, result: Result) -> Value:
+    """``unsqueeze(Tensor self, int dim)``, ``squeeze.dim(Tensor self, int dim)``, ``squeeze.dims(Tensor self, int[] dim)``."""
+    return reshape(net, self, result.shape)
+
+
+@converter(aten.squeeze.default)
+def squeeze(net: Network, self: Value, result: Result) -> Value:
+    """``squeeze(Tensor self)``."""
+    return reshape(net, self, result.shape)
+
+
+@converter(aten.permute.default)
+def permute_(net: Network, self: Value, dims: tuple[int, ...]) -> Value:
+    """``permute(Tensor self, int[] dims)``."""
+    return permute(net, self, [axis_of(dim, self.rank) for dim in dims])
+
+
+@converter(aten.transpose.int)
+def transpose_(net: Network, self: Value, dim0: int, dim1: int) -> Value:
+    """``transpose.int(Tensor self, int dim0, int dim1)``."""
+    return self if self.rank == 0 else transpose(net, self, dim0, dim1)
+
+
+@converter(aten.t.default)
+def t(net: Network, self: Value) -> Value:
+    """``t(Tensor self)``, of rank 2 or less."""
+    return self if self.rank < 2 else transpose(net, self, 0, 1)
+
+
+@converter(aten.expand.default, Support(ignores=("size",)))
+def expand_(net: Network, self: Value, result: Result) -> Value:
+    """``expand(Tensor self, SymInt[] size, *, bool implicit=False)``."""
+    return expand(net, self, result.shape)
+
+
+@converter(aten.repeat.default)
+def repeat(net: Network, self: Value, repeats: tuple[Size, ...], result: Result) -> Value:
+    """``repeat(Tensor self, SymInt[] repeats)``: a dimension of size 1 before each one is expanded and merged."""
+    lead = (1,) * (len(repeats) - self.rank)
+    inner: Sequence[Size] = (*lead, *self.shape)
+    paired = [part for size in inner for part in (1, size)]
+    wanted = [part for count, size in zip(repeats, inner, strict=True) for part in (count, size)]
+    if len(paired) > 8:
+        return _repeat_by_dim(net, reshape(net, self, inner), repeats)
+    return reshape(net, expand(net, reshape(net, self, paired), wanted), result.shape)
+
+
+def _repeat_by_dim(net: Network, value: Value, repeats: tuple[Size, ...]) -> Value:
+    """One dimension after the other, so that no tensor has twice the rank."""
+    for axis, count in enumerate(repeats):
+        if count == 1:
+            continue
+        flat: Size = 1
+        for size in value.shape[axis:]:
+            flat = flat * size
+        head: Size = 1
+        for size in value.shape[:axis]:
+            head = head * size
+        repeated = expand(net, reshape(net, value, (head, 1, flat)), (head, count, flat))
+        value = reshape(net, repeated, (*value.shape[:axis], count * value.shape[axis], *value.shape[axis + 1 :]))
+    return value
+
+
+@converter(aten.pixel_shuffle.default)
+def pixel_shuffle(net: Network, self: Value, upscale_factor: int, result: Result) -> Value:
+    """``pixel_shuffle(Tensor self, int upscale_factor)``: ``[*, C * r * r, H, W] -> [*, C, H * r, W * r]``."""
+    *lead, _, height, width = self.shape
+    channels, factor, rank = result.shape[-3], upscale_factor, len(lead)
+    parts = reshape(net, self, (*lead, channels, factor, factor, height, width))
+    order = (*range(rank), rank, rank + 3, rank + 1, rank + 4, rank + 2)
+    return reshape(net, permute(net, parts, order), result.shape)

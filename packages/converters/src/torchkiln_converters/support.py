@@ -1,0 +1,170 @@
+"""``Support``: which calls a converter takes, as data. It drives refusal, the generated refusal tests and the operator table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+import torch.fx
+
+from torchkiln_core import OpCall, Rejection
+
+FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
+"""Floating dtypes that every arithmetic layer takes."""
+INTEGERS = frozenset({torch.int32, torch.int64})
+"""Integer dtypes that layers compute with."""
+BOOLS = frozenset({torch.bool})
+"""The dtype of conditions."""
+NUMBERS = FLOATS | INTEGERS
+"""Dtypes with arithmetic and order."""
+NETWORK_DTYPES = NUMBERS | BOOLS
+"""Every dtype that values of a network have."""
+BYTES = frozenset({torch.int8, torch.uint8})
+"""Dtypes that enter a network behind a cast only."""
+MAX_RANK = 8
+"""TensorRT's limit."""
+
+
+class Rule(Protocol):
+    """A condition on a call, with the stable id under which it refuses."""
+
+    @property
+    def rule(self) -> str:
+        """The id in ``Rejection.rule``."""
+        ...
+
+    def problem(self, call: OpCall) -> str | None:
+        """What was expected and found, or ``None`` when the call satisfies the rule."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """An argument of the schema must hold one fixed value, so the converter does not take it."""
+
+    argument: str
+    value: Any
+    rule: str = field(default="equals", init=False)
+
+    def problem(self, call: OpCall) -> str | None:
+        """See ``Rule``."""
+        found = call.arguments[self.argument]
+        if isinstance(found, list):
+            found = tuple(found)
+        same = found is self.value or (not isinstance(found, torch.fx.Node) and found == self.value)
+        return None if same else f"{self.argument}: expected {self.value!r}, got {found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """A predicate over the call; ``text`` says in words what must hold."""
+
+    text: str
+    holds: Callable[[OpCall], bool]
+    rule: str = "requires"
+
+    def problem(self, call: OpCall) -> str | None:
+        """See ``Rule``."""
+        return None if self.holds(call) else f"requires {self.text}"
+
+
+def static_shape(argument: str) -> Requires:
+    """Every dimension of a tensor argument is known when the engine is built."""
+    return Requires(f"a static shape of {argument}", lambda call: all(isinstance(dim, int) for dim in fake(call, argument).shape), "static")
+
+
+def only_output(index: int) -> Requires:
+    """Of several results, only one is read."""
+    return Requires(f"that only result {index} is used", lambda call: used_outputs(call.node) <= {index})
+
+
+def same_dtype(*arguments: str) -> Requires:
+    """Tensor arguments have one dtype; those left out do not count."""
+
+    def holds(call: OpCall) -> bool:
+        tensors = [fake(call, name) for name in arguments if call.arguments[name] is not None]
+        return len({tensor.dtype for tensor in tensors}) <= 1
+
+    return Requires(f"one dtype of {', '.join(arguments)}", holds)
+
+
+def fake(call: OpCall, argument: str) -> torch.Tensor:
+    """The fake tensor of a tensor argument."""
+    node = call.arguments[argument]
+    value: torch.Tensor = node.meta["val"]
+    return value
+
+
+def used_outputs(node: torch.fx.Node) -> frozenset[int]:
+    """Indices of the results that ``getitem`` nodes with users pick from a call."""
+    return frozenset(int(str(user.args[1])) for user in node.users if user.users)
+
+
+def tensors_of(argument: Any) -> Iterator[torch.Tensor]:
+    """The fake tensors in an argument."""
+    items = argument if isinstance(argument, (list, tuple)) else (argument,)
+    for item in items:
+        value = item.meta.get("val") if isinstance(item, torch.fx.Node) else item
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Which calls a converter takes.
+
+    Attributes:
+        dtypes: Of every tensor argument that ``arguments`` does not name.
+        ranks: Of the first tensor argument.
+        arguments: Dtypes of particular arguments.
+        results: Dtypes that the results may have.
+        rules: Further conditions.
+        ignores: Arguments that change no result, or whose effect the result's dtype and shape tell already.
+    """
+
+    dtypes: frozenset[torch.dtype] = NETWORK_DTYPES
+    ranks: range = range(MAX_RANK + 1)
+    arguments: Mapping[str, frozenset[torch.dtype]] = field(default_factory=lambda: MappingProxyType({}))
+    results: frozenset[torch.dtype] = NETWORK_DTYPES
+    rules: tuple[Rule, ...] = ()
+    ignores: tuple[str, ...] = ()
+
+    def reject(self, call: OpCall) -> Rejection | None:
+        """Why a call is refused: first its dtypes, then its ranks, then the rules in order."""
+        for rule, problem in self._problems(call):
+            return Rejection.of(call, rule, problem)
+        return None
+
+    def _problems(self, call: OpCall) -> Iterator[tuple[str, str]]:
+        named = [(name, tensor) for name, argument in call.arguments.items() for tensor in tensors_of(argument)]
+        for name, tensor in named:
+            allowed = self.arguments.get(name, self.dtypes)
+            if tensor.dtype not in allowed:
+                yield "dtype", f"{name}: expected {_names(allowed)}, got {_name(tensor.dtype)}"
+            if tensor.layout is not torch.strided:
+                yield "layout", f"{name}: expected a strided tensor, got {tensor.layout}"
+        outputs = [output for output in call.outputs if isinstance(output, torch.Tensor)]
+        for output in outputs:
+            if output.dtype not in self.results:
+                yield "dtype", f"result: expected {_names(self.results)}, got {_name(output.dtype)}"
+        if named and named[0][1].dim() not in self.ranks:
+            name, tensor = named[0]
+            yield "rank", f"{name}: expected a rank in [{self.ranks.start}, {self.ranks.stop - 1}], got {tensor.dim()}"
+        for tensor in [tensor for _, tensor in named] + outputs:
+            if tensor.dim() > MAX_RANK:
+                yield "rank", f"expected a rank of at most {MAX_RANK}, got {tensor.dim()}"
+        for rule in self.rules:
+            problem = rule.problem(call)
+            if problem is not None:
+                yield rule.rule, problem
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _names(dtypes: frozenset[torch.dtype]) -> str:
+    return " or ".join(sorted(map(_name, dtypes)))

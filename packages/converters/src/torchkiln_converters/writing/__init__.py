@@ -1,0 +1,1 @@
+"""What converters share: short sequences of layers under one name."""
