@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from torchkiln_core.errors import InternalError
-from torchkiln_core.layers.checks import floating, same_dtype
+from torchkiln_core.layers.checks import floating, is_real, same_dtype
 from torchkiln_core.network import Layer
 
 
@@ -83,11 +83,20 @@ class Convolution(Layer):
         rank = _spatial("Convolution", self.stride, self.pre_padding, self.post_padding, self.dilation)
         if input.dim() != rank + 2 or kernel.dim() != rank + 2:
             raise InternalError(f"Convolution: expected input and kernel of rank {rank + 2}, got {input.dim()} and {kernel.dim()}")
+        if not is_real(input):
+            return input.new_empty((input.shape[0], kernel.shape[0], *(self._windows(dim, input, kernel) for dim in range(rank))))
         function = F.conv2d if rank == 2 else F.conv3d
         if self.pre_padding == self.post_padding:
             return function(input, kernel, bias, self.stride, self.pre_padding, self.dilation, self.groups)
         padded = _pad(input, self.pre_padding, self.post_padding, 0.0)
         return function(padded, kernel, bias, self.stride, (0,) * rank, self.dilation, self.groups)
+
+    def _windows(self, dim: int, input: torch.Tensor, kernel: torch.Tensor) -> int:
+        """Positions of the kernel along a spatial dimension. torch's kernels guard on symbolic sizes to choose a memory format, so they infer nothing."""
+        if input.shape[1] != kernel.shape[1] * self.groups:
+            raise InternalError(f"Convolution: expected {kernel.shape[1] * self.groups} channels, got {input.shape[1]}")
+        extent = self.dilation[dim] * (kernel.shape[2 + dim] - 1) + 1
+        return (input.shape[2 + dim] + self.pre_padding[dim] + self.post_padding[dim] - extent) // self.stride[dim] + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +116,17 @@ class Deconvolution(Layer):
         rank = _spatial("Deconvolution", self.stride, self.pre_padding, self.post_padding, self.dilation)
         if input.dim() != rank + 2 or kernel.dim() != rank + 2:
             raise InternalError(f"Deconvolution: expected input and kernel of rank {rank + 2}, got {input.dim()} and {kernel.dim()}")
+        if not is_real(input):
+            return input.new_empty((input.shape[0], kernel.shape[1] * self.groups, *(self._extent(dim, input, kernel) for dim in range(rank))))
         function = F.conv_transpose2d if rank == 2 else F.conv_transpose3d
         full = function(input, kernel, bias, self.stride, (0,) * rank, (0,) * rank, self.groups, self.dilation)
         return _pad(full, tuple(-cut for cut in self.pre_padding), tuple(-cut for cut in self.post_padding), 0.0)
+
+    def _extent(self, dim: int, input: torch.Tensor, kernel: torch.Tensor) -> int:
+        if input.shape[1] != kernel.shape[0]:
+            raise InternalError(f"Deconvolution: expected {kernel.shape[0]} channels, got {input.shape[1]}")
+        extent = self.dilation[dim] * (kernel.shape[2 + dim] - 1) + 1
+        return (input.shape[2 + dim] - 1) * self.stride[dim] + extent - self.pre_padding[dim] - self.post_padding[dim]
 
 
 class PoolingKind(enum.Enum):
@@ -139,6 +156,8 @@ class Pooling(Layer):
         rank = _spatial("Pooling", self.window, self.stride, self.pre_padding, self.post_padding)
         if input.dim() != rank + 2:
             raise InternalError(f"Pooling: expected input of rank {rank + 2}, got {input.dim()}")
+        if not is_real(input):
+            return input.new_empty((*input.shape[:2], *map(self._windows, range(rank), input.shape[2:])))
         if self.op is PoolingKind.MAX:
             padded = _pad(input, self.pre_padding, self.post_padding, float("-inf"))
             return (F.max_pool2d if rank == 2 else F.max_pool3d)(padded, self.window, self.stride)
@@ -149,3 +168,7 @@ class Pooling(Layer):
             return result
         counted = _pad(torch.ones_like(input[:1, :1], dtype=torch.float32), self.pre_padding, self.post_padding, 0.0)
         return (result.to(torch.float32) / average(counted, self.window, self.stride)).to(input.dtype)
+
+    def _windows(self, dim: int, size: int) -> int:
+        """Number of windows along a spatial dimension."""
+        return (size + self.pre_padding[dim] + self.post_padding[dim] - self.window[dim]) // self.stride[dim] + 1
