@@ -209,3 +209,28 @@ def test_a_custom_operator_must_be_registered_when_loading(program_of, tmp_path)
         assert torch.equal(loaded(torch.ones(2))[0], torch.full((2,), 2.0))
     with pytest.raises(PlanFormatError, match=r"(?s)kiln_file_test\.twice\.default.*import the package|kiln_file_test"):
         load_program(tmp_path / "a.kiln")
+
+
+class _Convolutional(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.norm = torch.nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        y = torch.nn.functional.interpolate(self.norm(self.conv(x)), scale_factor=2.0)
+        return y.flatten(1), x.shape[0] * 2 + y.sum(dtype=torch.float64), torch.arange(x.shape[0], device=x.device)
+
+
+def test_an_exported_graph_computes_the_same_for_every_size(program_of, through_file):
+    model = _Convolutional().eval()
+    batch = torch.export.Dim("batch", min=2, max=16)
+    exported = torch.export.export(model, (torch.randn(2, 3, 5, 5),), dynamic_shapes=({0: batch},)).run_decompositions()
+    loaded = through_file(program_of(exported.graph, {})).segments[0].graph
+    weights = [exported.state_dict[spec.target] for spec in exported.graph_signature.input_specs if spec.target in exported.state_dict]
+    unused = len(exported.graph_signature.input_specs) - len(weights) - 1
+    constants = list(exported.constants.values())[:unused]
+    x = torch.randn(7, 3, 5, 5)
+    with torch.no_grad():
+        for found, expected in zip(loaded(*weights, *constants, x), model(x), strict=True):
+            assert torch.equal(found, expected)

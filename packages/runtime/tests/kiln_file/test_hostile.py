@@ -248,3 +248,12 @@ def header(entries) -> bytes:
 )
 def test_safetensors_that_contradict_themselves(members, packed, data):
     packed(members | {"tensors.safetensors": data})
+
+
+@pytest.mark.parametrize(
+    "size", ["9**9**9**9", "s0**(9**9)", "(2**99)**99**2", "1//0", "s0.real", "__import__('os')", "-" * 100_000 + "1", 1.5, None]
+)
+def test_sizes_that_nothing_here_writes(members, packed, size):
+    content = json.loads(members["program.json"])
+    content["program"]["segments"][0]["plans"][0]["inputs"][0]["shape"][0] = size
+    packed(members | {"program.json": json.dumps(content).encode()})

@@ -140,11 +140,12 @@ def test_saving_replaces_at_once_or_leaves_the_old_file(program, saved):
     assert stat.S_IMODE(saved.stat().st_mode) & stat.S_IRUSR
 
 
-@pytest.mark.parametrize("path", ["missing/model.kiln", "."])
+@pytest.mark.parametrize("path", ["missing/model.kiln", ".", "n" * 300, "file/model.kiln"])
 def test_a_place_that_cannot_be_written_is_an_error(program, tmp_path, path):
+    (tmp_path / "file").touch()
     with pytest.raises(PlanError, match="cannot be written"):
         save_program(program, tmp_path / path)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 @pytest.mark.parametrize("signature", [{"a": (1, 2)}, {1: "a"}, {"a": float("nan")}, {"a": object()}, {"a": {1, 2}}])

@@ -27,17 +27,18 @@ def replaced_file(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         PlanError: The file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x+b") as file:
+    temporary = path.parent / f".{secrets.token_hex(8)}.kiln.tmp"
+    with contextlib.ExitStack() as cleanup:
+        try:
+            file = cleanup.enter_context(open(temporary, "x+b"))
+            cleanup.callback(temporary.unlink, missing_ok=True)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise PlanError(f"{path}: cannot be written: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+            file.close()
+            os.replace(temporary, path)
+        except OSError as error:
+            raise PlanError(f"{path}: cannot be written: {error}") from error
 
 
 class MemberWriter:
