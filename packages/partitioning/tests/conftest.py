@@ -152,6 +152,12 @@ def check_structure(partition: Partition) -> None:
 
 
 @pytest.fixture
+def run() -> Callable[..., tuple[Any, ...]]:
+    """``run(partition, *inputs)`` runs the stitched graph with stand-ins for engines."""
+    return run_stitched
+
+
+@pytest.fixture
 def kinds() -> Callable[[Partition], Mapping[str, int] | Iterable[str]]:
     """The kinds of a partition's segments in call order."""
     return lambda partition: [segment.kind for segment in partition.segments]

@@ -95,7 +95,9 @@ def test_executed_modules(capture, oracle, check, entry, kept):
     check(partition, *X)
 
 
-@pytest.mark.parametrize("path", ["L['self'].layers[0].act", "L['self']._modules['layers']._modules['0']._modules['act']", "layers.0.act"])
+@pytest.mark.parametrize(
+    "path", ["L['self'].layers[0].act", "L['m'].layers.0.act", "L['self']._modules['layers']._modules['0']._modules['act']", "layers.0.act"]
+)
 def test_module_names_of_other_captures(capture, oracle, path):
     program = capture(lambda x: x.relu().sin(), X)
     for node in program.module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):

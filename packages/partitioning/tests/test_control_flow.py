@@ -43,7 +43,7 @@ def test_bodies_count_for_the_minimum(capture, oracle, kinds):
 
 def test_random_body_is_an_effect(capture, oracle):
     def function(x):
-        return torch.cond(x.sum() > 0, lambda a: torch.rand_like(a), lambda a: a - 1, (x,)) * 2
+        return torch.cond(x.sum() > 0, torch.rand_like, lambda a: a - 1, (x,)) * 2
 
     partition = LevelPartitioner(ANY_SIZE).partition(capture(function, (torch.rand(2, 3),)), oracle())
     assert {item.node: item.rule for item in partition.rejections} == {"cond": "effect"}

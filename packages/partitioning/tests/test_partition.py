@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from torchkiln_core.options import PartitionOptions
+from torchkiln_core.rejection import Rejection
 from torchkiln_partitioning import LevelPartitioner
 
 ANY_SIZE = PartitionOptions(min_block_size=1)
@@ -83,7 +84,7 @@ def test_views_of_weights_are_copied_to_each_side(capture, oracle, check, kinds)
     args = (torch.rand(4, 4),)
     partition = LevelPartitioner(ANY_SIZE).partition(capture(Model(), args), oracle("lgamma", "sin"))
     assert kinds(partition) == ["engine", "torch", "engine"]
-    assert "permute" in str(partition.segments[0].calls) or "aten.t" in str(partition.segments[0].calls)
+    assert partition.segments[0].calls[0] in ("aten.permute.default", "aten.t.default")
     assert partition.segments[1].inputs == ("matmul",)
     assert partition.segments[1].weights == ("p_weight",)
     check(partition, *args)
@@ -129,8 +130,6 @@ def test_failed_builds_move_their_calls(capture, oracle, check, kinds):
     args = tuple(torch.rand(3, 4) + 1 for _ in range(3))
     program = capture(classic, args)
     first = LevelPartitioner(ANY_SIZE).partition(program, oracle("lgamma"))
-    from torchkiln_core.rejection import Rejection
-
     refused = {
         name: Rejection("aten.cat.default", name, "build-failed", "the engine could not be built") for name in first.segments[2].outputs
     }

@@ -39,33 +39,31 @@ class Builder:
 
     def add(self, choice, first, second):
         tensor, other = self.tensors[first % len(self.tensors)], self.tensors[second % len(self.tensors)]
-        vector = self.vectors[first % len(self.vectors)]
         match choice:
             case "add" | "mul":
                 self.tensors.append(self.call(getattr(aten, choice).Tensor, tensor, other))
             case "sin" | "tanh":
                 self.tensors.append(self.call(getattr(aten, choice).default, tensor))
             case "scale":
-                self.tensors.append(self.call(aten.mul.Tensor, tensor, vector))
+                self.tensors.append(self.call(aten.mul.Tensor, tensor, self.vectors[second % len(self.vectors)]))
             case "view":
                 self.vectors.append(self.call(aten.unsqueeze.default, self.vectors[0], 0))
+            case "max":
+                part = self.call(operator.getitem, self.call(aten.max.dim, tensor, 1, True), 0)
+                self.tensors.append(self.call(aten.mul.Tensor, other, part))
             case "size":
                 self.sizes.append(self.call(aten.sym_size.int, tensor, 0))
+            case _ if self.sizes:
+                self.add_sized(choice, tensor, self.sizes[second % len(self.sizes)])
+
+    def add_sized(self, choice, tensor, size):
+        match choice:
             case "double":
-                if self.sizes:
-                    twice = self.call(operator.mul, self.sizes[first % len(self.sizes)], 2)
-                    self.sizes.append(self.call(operator.floordiv, twice, 2))
+                self.sizes.append(self.call(operator.floordiv, self.call(operator.mul, size, 2), 2))
             case "full":
-                size = self.sizes[first % len(self.sizes)] if self.sizes else 1
                 self.tensors.append(self.call(aten.add.Tensor, tensor, self.call(aten.full.default, [size, 3], 0.5)))
             case "expand":
-                if self.sizes:
-                    size = self.sizes[second % len(self.sizes)]
-                    self.tensors.append(self.call(aten.add.Tensor, tensor, self.call(aten.expand.default, vector, [size, 3])))
-            case "max":
-                node = self.call(aten.max.dim, tensor, 1, True)
-                part = self.call(operator.getitem, node, 0)
-                self.tensors.append(self.call(aten.mul.Tensor, other, part))
+                self.tensors.append(self.call(aten.add.Tensor, tensor, self.call(aten.expand.default, self.vectors[-1], [size, 3])))
 
     def program(self, results):
         self.graph.output(tuple(results))
@@ -75,7 +73,7 @@ class Builder:
         return Program(module, inputs, {"w": self.weight}, {symbol: DimRange(symbol, 2, 5, 9)})
 
 
-CHOICES = ["add", "mul", "sin", "tanh", "scale", "view", "size", "double", "full", "expand", "max"]
+CHOICES = ["add", "mul", "sin", "tanh", "scale", "view", "size", "size", "double", "full", "expand", "max"]
 STEPS = st.lists(st.tuples(st.sampled_from(CHOICES), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=14)
 
 

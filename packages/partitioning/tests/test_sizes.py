@@ -111,7 +111,7 @@ def test_size_of_an_engine_result(capture, oracle, check, kinds):
     check(partition, torch.rand(6, 3))
 
 
-def test_item_passes_between_torch_segments_only(capture, oracle, check):
+def test_item_passes_between_torch_segments_only(capture, oracle, check, run):
     def function(x, n):
         size = n.item()
         torch._check(size >= 2)
@@ -124,6 +124,12 @@ def test_item_passes_between_torch_segments_only(capture, oracle, check):
     rules = {item.node: item.rule for item in partition.rejections}
     assert rules["item"] == "symint"
     check(partition, *args)
+    # Checks of numbers run between the segments and refuse what the program refuses.
+    assert not [name for segment in partition.segments for name in segment.calls if "assert" in name or "constrain" in name]
+    with pytest.raises(RuntimeError, match="u0 >= 2"):
+        check(partition, torch.rand(2, 3), torch.tensor(1))
+    with pytest.raises(RuntimeError, match="u0 >= 2"):
+        run(partition, torch.rand(2, 3), torch.tensor(1))
 
 
 def test_sizes_of_unknown_range_do_not_enter_engines(capture, oracle, check):

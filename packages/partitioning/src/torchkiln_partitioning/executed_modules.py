@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.fx
 
-_PREFIX = re.compile(r"^L\['self'\]\.?|^L__self___?")
+_PREFIX = re.compile(r"^L\['\w+'\]\.?|^L__self___?")
 _SUBSCRIPT = re.compile(r"(?:\._modules)?\[(?:'([^']*)'|\"([^\"]*)\"|(\d+))\]")
 
 
@@ -74,7 +74,7 @@ def _no_match(entry: str | type, modules: Iterable[tuple[str, Any]]) -> str:
         hint = f"modules with calls: {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
     else:
         hint = "the program does not record which module a call comes from"
-    return f"torch_executed_modules: no module matches {text!r}; {hint}"
+    return f"torch_executed_modules: no module that has a call matches {text!r}; {hint}"
 
 
 def _class_name(kind: Any) -> str:

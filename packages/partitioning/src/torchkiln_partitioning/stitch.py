@@ -12,7 +12,7 @@ from torch.fx.node import map_arg
 
 from torchkiln_core.partition import Partition, Segment
 from torchkiln_partitioning.divide import Division
-from torchkiln_partitioning.draft import Draft
+from torchkiln_partitioning.draft import Draft, Homes
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
 from torchkiln_partitioning.segments import copy_node, copy_placeholder, copy_shape_read, kind_name, write_segment
@@ -25,7 +25,8 @@ def stitch(division: Division, drafts: Sequence[Draft]) -> Partition:
     placement = division.placement
     view = placement.view
     results = [value for value in view.results if isinstance(value, torch.fx.Node)]
-    outside = _outside(placement, [*(node for draft in drafts for node in draft.inputs), *results])
+    checks = [node for node in view.nodes if view.roles[node] is Role.CHECK]
+    outside = _outside(placement, [*(node for draft in drafts for node in draft.inputs), *results, *checks])
     used = {node for draft in drafts for node in draft.inputs} | set(results)
     used |= {read for node in outside for read in _reads(placement, node)}
     segments: list[Segment] = []
@@ -36,8 +37,11 @@ def stitch(division: Division, drafts: Sequence[Draft]) -> Partition:
         outputs.append(made)
     weights = _stitched_weights(placement, drafts, used | outside)
     writer = _Writer(placement, weights)
-    for segment, draft, made in zip(segments, drafts, outputs, strict=True):
+    homes = Homes.of(division).number
+    writer.check([node for node in checks if homes[node] < 0])
+    for number, (segment, draft, made) in enumerate(zip(segments, drafts, outputs, strict=True)):
         writer.call(segment, draft, made)
+        writer.check([node for node in checks if homes[node] == number])
     module = writer.finish(segments)
     rejections = tuple(placement.rejections[node] for node in view.nodes if node in placement.rejections)
     return Partition(view.program, module, tuple(node.name for node in weights), tuple(segments), rejections)
@@ -55,12 +59,12 @@ def _reads(placement: Placement, node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _outside(placement: Placement, wanted: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
-    """Numbers and cheap calls that the stitched graph runs itself."""
+    """Numbers, checks and cheap calls that the stitched graph runs itself."""
     found: set[torch.fx.Node] = set()
     waiting = list(wanted)
     while waiting:
         node = waiting.pop()
-        free = placement.view.roles[node] is Role.SIZE or node in placement.copied
+        free = placement.view.roles[node] in (Role.SIZE, Role.CHECK) or node in placement.copied
         if free and node not in found:
             found.add(node)
             waiting.extend(_reads(placement, node))
@@ -90,6 +94,10 @@ class _Writer:
             value = self._graph.create_node("call_function", operator.getitem, (result, position), name=node.name)
             value.meta = copy.copy(node.meta)
             self._values[node] = value
+
+    def check(self, checks: Iterable[torch.fx.Node]) -> None:
+        """Runs checks whose numbers are known."""
+        self._make(checks)
 
     def finish(self, segments: Sequence[Segment]) -> torch.fx.GraphModule:
         """Returns the program's results; those that no segment makes pass around them."""

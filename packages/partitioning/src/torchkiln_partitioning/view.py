@@ -20,6 +20,7 @@ from torchkiln_partitioning.effects import Effect, attribute, effect_of
 aten = torch.ops.aten
 
 SIZE_READERS = frozenset({aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default})
+_CHECKS = frozenset({aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default})
 _MAKERS = frozenset({aten.full, aten.zeros, aten.ones, aten.arange, aten.scalar_tensor, aten.eye})
 _VIEWS = frozenset(
     {
@@ -40,6 +41,8 @@ class Role(enum.Enum):
     """The body of a higher-order call; goes where the call goes."""
     SIZE = "size"
     """Computes a symbolic number from others or from a shape; belongs to no segment."""
+    CHECK = "check"
+    """Checks a symbolic number; runs between segments, as soon as the number is known."""
     CHEAP = "cheap"
     """Makes a constant from numbers, or views a weight: each reader may have its own copy."""
     PART = "part"
@@ -146,12 +149,14 @@ def _role(
         raise InternalError(f"program: {node.name} has op {node.op}; expected call_function", where=source_of(node))
     if node.target is operator.getitem and roles[node.all_input_nodes[0]] in (Role.CALL, Role.PART):
         return Role.PART
-    if _is_size(node, roles):
+    if _is_size(node):
         return Role.SIZE
+    if node.target in _CHECKS:
+        return Role.CHECK
     return Role.CHEAP if node not in effects and _is_cheap(node, roles) else Role.CALL
 
 
-def _is_size(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:
+def _is_size(node: torch.fx.Node) -> bool:
     if node.target in SIZE_READERS:
         return True
     if isinstance(node.target, (OpOverload, HigherOrderOperator)):
