@@ -25,7 +25,6 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Pow: operator.pow,
     ast.FloorDiv: lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else FloorDiv(a, b),
     ast.Mod: lambda a, b: a % b if isinstance(a, int) and isinstance(b, int) else PythonMod(a, b),
 }
@@ -61,7 +60,10 @@ def evaluate(size: Size, symbols: Mapping[str, int]) -> int:
     missing = [name for name in symbols_of(size) if name not in symbols]
     if missing:
         raise InternalError(f"size {size}: no value for {', '.join(missing)}; known: {', '.join(sorted(symbols)) or 'none'}")
-    result = size.xreplace({symbol: sympy.Integer(symbols[symbol.name]) for symbol in size.free_symbols})
+    try:
+        result = size.xreplace({symbol: sympy.Integer(symbols[symbol.name]) for symbol in size.free_symbols})
+    except ZeroDivisionError as error:
+        raise InternalError(f"size {size}: division by zero for {dict(symbols)}") from error
     if not result.is_Integer:
         raise InternalError(f"size {size}: expected an integer, got {result} for {dict(symbols)}")
     return int(result)
@@ -80,9 +82,16 @@ def parse_size(text: str) -> Size:
     """
     try:
         result = _read(ast.parse(text, mode="eval").body)
-    except (SyntaxError, RecursionError) as error:
-        raise PlanFormatError(f"size {text!r}: not an integer expression") from error
-    return int(result) if isinstance(result, sympy.Integer) else cast(Size, result)
+    except PlanFormatError:
+        raise
+    except (SyntaxError, RecursionError, MemoryError, ValueError, TypeError, ArithmeticError, AssertionError) as error:
+        # Python's parser and sympy's constructors refuse bad text in all of these ways.
+        raise PlanFormatError(f"size {text[:80]!r}: not an integer expression") from error
+    if isinstance(result, (int, sympy.Integer)):
+        return int(result)
+    if not result.is_integer:
+        raise PlanFormatError(f"size {text[:80]!r}: expected an integer, got {result}")
+    return cast(Size, result)
 
 
 def _read(node: ast.expr) -> Any:
@@ -95,7 +104,7 @@ def _read(node: ast.expr) -> Any:
             return -_read(operand)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_read(left), _read(right))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
+        case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]) if name in _CALLS:
             return _CALLS[name](*(_read(arg) for arg in args))
         case _:
             raise PlanFormatError(f"size: {ast.dump(node)[:80]} is not allowed in an integer expression")
