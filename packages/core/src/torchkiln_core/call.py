@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ import torch.fx
 
 from torchkiln_core.errors import InternalError
 
+_FRAME = re.compile(r'File "(?P<path>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
+
 
 def source_of(node: torch.fx.Node) -> str | None:
     """The user's source line and module of a node, such as ``model.py:12 in forward: x = self.conv(x) (module: layer1.0.conv1)``."""
@@ -18,15 +21,12 @@ def source_of(node: torch.fx.Node) -> str | None:
     trace = node.meta.get("stack_trace")
     if trace:
         lines = [line.strip() for line in str(trace).strip().splitlines()]
-        frames = [index for index, line in enumerate(lines) if line.startswith("File ")]
+        frames = [(index, frame) for index, line in enumerate(lines) if (frame := _FRAME.fullmatch(line))]
         if frames:
-            last = frames[-1]
-            place, code = lines[last], lines[last + 1] if last + 1 < len(lines) else ""
-            pieces = place.split(",")
-            path = pieces[0].removeprefix('File "').rstrip('"')
-            number = pieces[1].strip().removeprefix("line ") if len(pieces) > 1 else "?"
-            function = pieces[2].strip() if len(pieces) > 2 else ""
-            parts.append(f"{path}:{number} {function}: {code}".strip())
+            index, frame = frames[-1]
+            code = lines[index + 1] if index + 1 < len(lines) else ""
+            function = f" in {frame['function']}" if frame["function"] else ""
+            parts.append(f"{frame['path']}:{frame['line']}{function}" + (f": {code}" if code else ""))
     module = module_path(node)
     if module:
         parts.append(f"(module: {module})")
@@ -80,7 +80,11 @@ def _by_schema(node: torch.fx.Node, schema: torch._C.FunctionSchema) -> dict[str
     known = {argument.name for argument in schema.arguments}
     if len(node.args) > len(positional) or not set(node.kwargs) <= known:
         raise InternalError(f"node {node.name}: arguments do not fit {schema}", where=source_of(node))
-    given = {argument.name: value for argument, value in zip(positional, node.args, strict=False)} | dict(node.kwargs)
+    given = {argument.name: value for argument, value in zip(positional, node.args, strict=False)}
+    twice = sorted(given.keys() & node.kwargs.keys())
+    if twice:
+        raise InternalError(f"node {node.name}: {', '.join(twice)} given twice for {schema}", where=source_of(node))
+    given |= node.kwargs
     result: dict[str, Any] = {}
     for argument in schema.arguments:
         if argument.name in given:
