@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchkiln_core.errors import InternalError
@@ -19,15 +21,42 @@ from torchkiln_core.spec import DimRange
 def no_new_guards(fake_mode: FakeTensorMode) -> Iterator[None]:
     """While active, inference in ``fake_mode`` may neither specialise a symbol nor leave unbacked ones behind.
 
-    Releases of torch without ``ShapeEnv.error_on_new_guards`` drop such guards instead of raising.
+    Raises:
+        RuntimeError: An operator asks for a decision that would become a guard.
     """
     shape_env = fake_mode.shape_env
     if shape_env is None:
         yield
         return
-    strict = getattr(shape_env, "error_on_new_guards", shape_env.suppress_guards)
-    with strict(), shape_env.ignore_fresh_unbacked_symbols():
+    with _refused_guards(shape_env), shape_env.ignore_fresh_unbacked_symbols():
         yield
+
+
+def _refused_guards(shape_env: ShapeEnv) -> contextlib.AbstractContextManager[None]:
+    if hasattr(shape_env, "error_on_new_guards"):
+        return cast(contextlib.AbstractContextManager[None], shape_env.error_on_new_guards())
+    return _raising_check(shape_env)
+
+
+@contextlib.contextmanager
+def _raising_check(shape_env: Any) -> Iterator[None]:
+    """What ``ShapeEnv.error_on_new_guards`` does, for the releases of torch that lack it (2.11).
+
+    ``_check_frozen`` is where an environment learns of a guard before it records anything.
+    """
+
+    def refuse(expr: sympy.Basic, concrete: sympy.Basic) -> None:
+        raise RuntimeError(f"a guard on {expr} == {concrete} would specialise the program")
+
+    before = vars(shape_env).get("_check_frozen")
+    shape_env._check_frozen = refuse
+    try:
+        yield
+    finally:
+        if before is None:
+            del shape_env._check_frozen
+        else:
+            shape_env._check_frozen = before
 
 
 def statically_equal(left: Size, right: Size, fake_mode: FakeTensorMode) -> bool | None:
@@ -50,7 +79,9 @@ def range_of(size: sympy.Expr, dims: Mapping[str, DimRange]) -> DimRange:
     Raises:
         InternalError: The bounds are not finite integers.
     """
-    ranges = {symbol: ValueRanges(sympy.Integer(dims[symbol.name].min), sympy.Integer(dims[symbol.name].max)) for symbol in size.free_symbols}
+    ranges = {
+        symbol: ValueRanges(sympy.Integer(dims[symbol.name].min), sympy.Integer(dims[symbol.name].max)) for symbol in size.free_symbols
+    }
     bounds = bound_sympy(size, ranges)
     opt = evaluate(size, {name: dims[name].opt for name in symbols_of(size)})
     if not (bounds.lower.is_Integer and bounds.upper.is_Integer):
