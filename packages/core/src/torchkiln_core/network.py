@@ -74,7 +74,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A layer applied to values. ``where`` is the user's source line, ``weight`` the weight's name when the layer is a constant made from one."""
+    """A layer applied to values.
+
+    ``where`` is the user's source line, ``weight`` the weight's name when the layer is a constant made from one.
+    """
 
     name: str
     layer: Layer
@@ -101,6 +104,7 @@ class Network:
         self._scope = "net"
         self._where: str | None = None
         self._counts: dict[str, int] = {}
+        self._names: set[str] = set()
 
     @contextlib.contextmanager
     def scope(self, name: str, where: str | None = None) -> Iterator[None]:
@@ -152,7 +156,10 @@ class Network:
         """
         from torchkiln_core.shape_tensor import write_sizes
 
-        return write_sizes(self, tuple(sizes))
+        try:
+            return write_sizes(self, tuple(sizes))
+        except InternalError as error:
+            raise self._located(error, self._scope) from error
 
     def symbol_sources(self) -> dict[str, tuple[int, int]]:
         """For each symbol that stands alone in an input's shape: the input's index and the dimension."""
@@ -204,15 +211,14 @@ class Network:
         try:
             with no_new_guards(self.fake_mode), self.fake_mode:
                 result = layer.run(*operands)
-        except InternalError:
-            raise
+        except InternalError as error:
+            raise self._located(error, name) from error
         except Exception as error:
             shown = ", ".join(map(repr, inputs))
             raise InternalError(f"{layer} does not take ({shown}): {error}", layer=name, where=self._where) from error
         fakes = result if isinstance(result, tuple) else (result,)
-        outputs = tuple(
-            Value(name if len(fakes) == 1 else f"{name}:{index}", fake.dtype, sizes_of(fake.shape), fake) for index, fake in enumerate(fakes)
-        )
+        names = [name] if len(fakes) == 1 else [self._unique(f"{name}:{index}") for index in range(len(fakes))]
+        outputs = tuple(Value(of, fake.dtype, sizes_of(fake.shape), fake) for of, fake in zip(names, fakes, strict=True))
         self.steps.append(Step(name, layer, inputs, outputs, self._where, weight))
         return outputs
 
@@ -227,16 +233,25 @@ class Network:
             raise InternalError(f"{layer.kind()}: operand {index} must hold sizes (see Network.size_tensor)", layer=name, where=self._where)
         return [self.symbolic_int(size) for size in value.sizes]
 
+    def _located(self, error: InternalError, layer: str) -> InternalError:
+        """``error`` with the layer and the user's source line, which a layer's own checks do not know."""
+        if error.layer is not None or error.where is not None:
+            return error
+        return InternalError(str(error), layer=layer, where=self._where)
+
     def _unique(self, name: str) -> str:
-        count = self._counts.get(name, 0)
-        self._counts[name] = count + 1
-        return name if count == 0 else f"{name}_{count}"
+        unique, count = name, self._counts.get(name, 0)
+        while unique in self._names:
+            count += 1
+            unique = f"{name}_{count}"
+        self._counts[name] = count
+        self._names.add(unique)
+        return unique
 
     def __str__(self) -> str:
         lines = [f"input {value!r}" for value in self.inputs]
         for step in self.steps:
-            lines.append(f"{', '.join(map(repr, step.outputs))} = {step.layer}({', '.join('-' if v is None else '%' + v.name for v in step.inputs)})")
+            operands = ", ".join("-" if value is None else f"%{value.name}" for value in step.inputs)
+            lines.append(f"{', '.join(map(repr, step.outputs))} = {step.layer}({operands})")
         lines += [f"output {name} = %{value.name}" for name, value in self.outputs]
         return "\n".join(lines)
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Protocol
 
 import torch
@@ -72,5 +71,3 @@ class PlanCache(Protocol):
     def put(self, plan: Plan) -> None:
         """Keeps a plan under ``plan.key``."""
         ...
-
-
