@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import sympy
@@ -17,6 +19,16 @@ from torchkiln_core.size import Size
 
 if TYPE_CHECKING:
     from torchkiln_core.network import Network, Value
+
+_FOLDS: Mapping[type[sympy.Expr], ElementwiseOp] = MappingProxyType(
+    {
+        sympy.Add: ElementwiseOp.SUM,
+        sympy.Mul: ElementwiseOp.PROD,
+        Max: ElementwiseOp.MAX,
+        Min: ElementwiseOp.MIN,
+        FloorDiv: ElementwiseOp.FLOOR_DIV,
+    }
+)
 
 
 def write_sizes(net: Network, sizes: tuple[Size, ...]) -> Value:
@@ -38,29 +50,34 @@ def _write(net: Network, size: sympy.Expr) -> Value:
         if size in value.shape:
             shape = net.add(Shape(), value)
             return net.add(Slice((value.shape.index(size),), (1,), (1,)), shape)
-    match size:
-        case sympy.Add():
-            return _fold(net, ElementwiseOp.SUM, size.args)
-        case sympy.Mul():
-            return _fold(net, ElementwiseOp.PROD, size.args)
-        case Max():
-            return _fold(net, ElementwiseOp.MAX, size.args)
-        case Min():
-            return _fold(net, ElementwiseOp.MIN, size.args)
-        case FloorDiv():
-            return _fold(net, ElementwiseOp.FLOOR_DIV, size.args)
-        case Mod() | PythonMod():
-            left, right = (_write(net, part) for part in size.args)
-            quotient = net.add(Elementwise(ElementwiseOp.FLOOR_DIV), left, right)
-            product = net.add(Elementwise(ElementwiseOp.PROD), quotient, right)
-            return net.add(Elementwise(ElementwiseOp.SUB), left, product)
-        case sympy.Pow(base=base, exp=exponent) if exponent.is_Integer and exponent > 0:
-            return _fold(net, ElementwiseOp.PROD, (base,) * int(exponent))
-        case sympy.Symbol():
-            shown = ", ".join(map(repr, net.inputs)) or "no inputs"
-            raise InternalError(f"size {size}: no input of the network has a dimension of this size; inputs: {shown}")
-        case _:
-            raise InternalError(f"size {size}: {type(size).__name__} has no layers")
+    if isinstance(size, sympy.Symbol):
+        return _solve(net, size)
+    if isinstance(size, (Mod, PythonMod)):
+        left, right = (_write(net, part) for part in size.args)
+        quotient = net.add(Elementwise(ElementwiseOp.FLOOR_DIV), left, right)
+        product = net.add(Elementwise(ElementwiseOp.PROD), quotient, right)
+        return net.add(Elementwise(ElementwiseOp.SUB), left, product)
+    if isinstance(size, sympy.Pow) and size.exp.is_Integer and size.exp > 0:
+        return _fold(net, ElementwiseOp.PROD, (size.base,) * int(size.exp))
+    for kind, op in _FOLDS.items():
+        if isinstance(size, kind):
+            return _fold(net, op, size.args)
+    raise InternalError(f"size {size}: {type(size).__name__} has no layers")
+
+
+def _solve(net: Network, symbol: sympy.Symbol) -> Value:
+    """A symbol that stands in no dimension alone, from a dimension ``factor * symbol + offset`` such as ``2*s0``."""
+    for value in net.inputs:
+        for size in value.shape:
+            if isinstance(size, int) or size.free_symbols != {symbol}:
+                continue
+            offset = size.xreplace({symbol: sympy.S.Zero})
+            factor = size.xreplace({symbol: sympy.S.One}) - offset
+            if factor.is_Integer and factor != 0 and sympy.expand(factor * symbol + offset - size) == 0:
+                moved = _write(net, size) if offset == 0 else _fold(net, ElementwiseOp.SUM, (size, -offset))
+                return moved if factor == 1 else net.add(Elementwise(ElementwiseOp.FLOOR_DIV), moved, _write(net, factor))
+    shown = ", ".join(map(repr, net.inputs)) or "no inputs"
+    raise InternalError(f"size {symbol}: no input of the network has a dimension that determines it; inputs: {shown}")
 
 
 def _fold(net: Network, op: ElementwiseOp, parts: tuple[sympy.Expr, ...]) -> Value:
