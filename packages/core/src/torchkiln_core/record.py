@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import sympy
 import torch
@@ -98,7 +101,7 @@ def from_record(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
         return _read(record, tensors)
     except PlanFormatError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise PlanFormatError(f"network record: {type(error).__name__}: {error}") from error
 
 
@@ -110,12 +113,13 @@ def network_key(network: Network, options: Mapping[str, Any]) -> str:
     record, tensors = to_record(network)
     names = {value: f"v{index}" for index, value in enumerate(_all_names(record))}
     symbols = {name: f"d{index}" for index, name in enumerate(_symbols_in_order(network))}
-    renaming = {sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True) for old, new in symbols.items()}
+    renaming = {parse_size(old): parse_size(new) for old, new in symbols.items()}
+
+    @functools.cache
+    def rename(size: int | str) -> int | str:
+        return size if isinstance(size, int) else format_size(sympy.sympify(parse_size(size)).xreplace(renaming))
 
     def canonical(value: dict[str, Any]) -> dict[str, Any]:
-        def rename(size: int | str) -> int | str:
-            return size if isinstance(size, int) else format_size(sympy.sympify(parse_size(size)).xreplace(renaming))
-
         sizes = value["sizes"]
         return {
             "name": names[value["name"]],
@@ -136,7 +140,7 @@ def network_key(network: Network, options: Mapping[str, Any]) -> str:
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
     for tensor in tensors.values():
-        digest.update(_bytes_of(tensor))
+        _feed(digest, tensor)
     return digest.hexdigest()
 
 
@@ -153,9 +157,12 @@ def _symbols_in_order(network: Network) -> list[str]:
     return list(found)
 
 
-def _bytes_of(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+def _feed(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
+    """Hashes the elements of a tensor ``[*]`` in place; only those on a GPU or with gaps between them are copied."""
+    dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+    size_bytes = dense.numel() * dense.element_size()
+    if size_bytes:
+        digest.update((ctypes.c_char * size_bytes).from_address(dense.data_ptr()))
 
 
 def _value_record(value: Value) -> dict[str, Any]:
@@ -184,7 +191,8 @@ def _encode(value: Any) -> Any:
 
 
 def _read(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Network:
-    network = Network({name: DimRange(name, *bounds) for name, bounds in record["dims"].items()})
+    dims = {name: _decode(tuple[int, ...], bounds, tensors) for name, bounds in record["dims"].items()}
+    network = Network({name: DimRange(name, *bounds) for name, bounds in dims.items()})
     values: dict[str, Value] = {}
     for item in record["inputs"]:
         network.inputs.append(_read_value(item, values))
@@ -193,8 +201,12 @@ def _read(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Net
         inputs = tuple(None if name is None else values[name] for name in item["inputs"])
         outputs = tuple(_read_value(output, values) for output in item["outputs"])
         if isinstance(layer, Constant):
-            outputs[0].constant = layer.tensor
-        network.steps.append(Step(item["name"], layer, inputs, outputs, item["where"], item["weight"]))
+            (value,) = outputs
+            if (value.dtype, value.shape) != (layer.tensor.dtype, tuple(layer.tensor.shape)):
+                raise PlanFormatError(f"network record: expected {value!r}, got {layer!r}")
+            value.constant = layer.tensor
+        name, where, weight = (_decode(str | None, item[key], tensors) for key in ("name", "where", "weight"))
+        network.steps.append(Step(name, layer, inputs, outputs, where, weight))
     for name, value in record["outputs"]:
         network.output(name, values[value])
     return network
@@ -205,7 +217,7 @@ def _read_value(item: Mapping[str, Any], values: dict[str, Value]) -> Value:
     sizes = None if item["sizes"] is None else tuple(size if isinstance(size, int) else parse_size(size) for size in item["sizes"])
     if item["name"] in values:
         raise PlanFormatError(f"network record: {item['name']} stands twice")
-    value = Value(item["name"], DTYPES[item["dtype"]], shape, sizes=sizes)
+    value = Value(_decode(str, item["name"], {}), DTYPES[item["dtype"]], shape, sizes=sizes)
     values[value.name] = value
     return value
 
@@ -213,19 +225,42 @@ def _read_value(item: Mapping[str, Any], values: dict[str, Value]) -> Value:
 def _read_layer(kind: str, attributes: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Layer:
     if kind not in _LAYERS:
         raise PlanFormatError(f"network record: unknown layer {kind!r}")
-    hints = typing.get_type_hints(_LAYERS[kind])
+    hints = _hints(kind)
     return _LAYERS[kind](**{name: _decode(hints[name], value, tensors) for name, value in attributes.items()})
 
 
+@functools.cache
+def _hints(kind: str) -> dict[str, Any]:
+    return typing.get_type_hints(_LAYERS[kind])
+
+
 def _decode(hint: Any, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """What ``_encode`` made ``value`` of, checked against the type of the attribute.
+
+    Raises:
+        TypeError, KeyError, ValueError: The value is not of that type.
+    """
     if hint is torch.Tensor:
         return tensors[value]
     if hint is torch.dtype:
         return DTYPES[value]
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return hint(value)
-    if isinstance(value, dict):
-        return float.fromhex(cast(str, value["float"]))
-    if isinstance(value, list):
-        return tuple(_decode(None, item, tensors) for item in value)
+    if hint is float and isinstance(value, dict):
+        return float.fromhex(value["float"])
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise TypeError(f"expected a list, got {value!r}")
+        return tuple(_decode(typing.get_args(hint)[0], item, tensors) for item in value)
+    if isinstance(hint, types.UnionType):
+        return _decode_union(hint, value, tensors)
+    if not isinstance(value, (int, float) if hint is float else hint) or (isinstance(value, bool) and hint is not bool):
+        raise TypeError(f"expected {hint.__name__}, got {value!r}")
     return value
+
+
+def _decode_union(hint: types.UnionType, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    for arm in typing.get_args(hint):
+        with contextlib.suppress(TypeError):
+            return _decode(arm, value, tensors)
+    raise TypeError(f"expected {hint}, got {value!r}")
