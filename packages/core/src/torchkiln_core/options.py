@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import types
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -21,7 +23,9 @@ def option(default: Any, doc: str, *, keyed: bool) -> Any:
 class LoweringOptions:
     """How a program is lowered."""
 
-    lowering_debug: bool = option(False, "Run the graph before and after every pass and name the first pass that changes a result.", keyed=False)
+    lowering_debug: bool = option(
+        False, "Run the graph before and after every pass and name the first pass that changes a result.", keyed=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,9 @@ class PartitionOptions:
     torch_executed_modules: tuple[str | type, ...] = option(
         (), "Modules that stay in PyTorch, as qualified names (globs allowed) or classes.", keyed=False
     )
-    require_full_compilation: bool = option(False, "Raise a PartitionError that lists every rejection instead of leaving calls in PyTorch.", keyed=False)
+    require_full_compilation: bool = option(
+        False, "Raise a PartitionError that lists every rejection instead of leaving calls in PyTorch.", keyed=False
+    )
 
     def __post_init__(self) -> None:
         if self.min_block_size < 1:
@@ -67,14 +73,19 @@ class RuntimeOptions:
     """How the compiled program runs."""
 
     engine: Literal["auto", "tensorrt", "reference"] = option(
-        "auto", "`tensorrt`, `reference`, or `auto`: TensorRT where a library and a GPU it supports are there, else the reference.", keyed=False
+        "auto",
+        "`tensorrt`, `reference`, or `auto`: TensorRT where a library and a GPU it supports are there, else the reference.",
+        keyed=False,
     )
     weights: Literal["auto", "frozen", "follow"] = option(
         "auto",
-        "`follow` notices parameters that change after compilation, `frozen` does not look. `auto`: frozen ahead of time, follow under torch.compile.",
+        "`follow` notices parameters that change after compilation, `frozen` does not look. "
+        "`auto`: frozen ahead of time, follow under torch.compile.",
         keyed=False,
     )
-    on_report: Callable[[Any], None] | None = option(None, "Called with the report of each compiled graph; the way to read it under torch.compile.", keyed=False)
+    on_report: Callable[[Any], None] | None = option(  # noqa: RUF009 - `option` returns a field
+        None, "Called with the report of each compiled graph; the way to read it under torch.compile.", keyed=False
+    )
 
     def __post_init__(self) -> None:
         for name, allowed in (("engine", ("auto", "tensorrt", "reference")), ("weights", ("auto", "frozen", "follow"))):
@@ -106,7 +117,7 @@ class Options:
                 close = difflib.get_close_matches(name, home, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known options: {', '.join(sorted(home))}"
                 raise ValueError(f"unknown option {name!r}: {hint}")
-            stages[home[name]][name] = tuple(value) if isinstance(value, (list, set)) else value
+            stages[home[name]][name] = _as_tuple(value)
         defaults = Options()
         merged = {name: _replace(getattr(defaults, name), given) for name, given in stages.items()}
         return Options(**merged)
@@ -127,10 +138,35 @@ class Options:
 
 
 def _replace(stage: Any, given: Mapping[str, Any]) -> Any:
-    for item in dataclasses.fields(stage):
-        if item.name in given:
-            default, value = item.default, given[item.name]
-            expected = type(default)
-            if expected in (bool, int, tuple) and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
-                raise TypeError(f"{item.name}: expected {expected.__name__}, got {type(value).__name__} {value!r}")
+    hints = typing.get_type_hints(type(stage))
+    for name, value in given.items():
+        if not _fits(hints[name], value):
+            raise TypeError(f"{name}: expected {_shown(hints[name])}, got {type(value).__name__} {value!r}")
     return dataclasses.replace(stage, **given)
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a value has the type of a field; a literal's values are checked by its stage."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, types.UnionType):
+        return any(_fits(arm, value) for arm in arguments)
+    if origin is Literal:
+        return isinstance(value, str)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(arguments[0], item) for item in value)
+    if origin is Callable:
+        return callable(value)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+
+
+def _shown(hint: Any) -> str:
+    if isinstance(hint, type) and not typing.get_args(hint):
+        return hint.__name__
+    return str(hint).replace("collections.abc.", "").replace("typing.", "")
+
+
+def _as_tuple(value: Any) -> Any:
+    """Lists as tuples; sets too, in an order that is the same in every process."""
+    if isinstance(value, (set, frozenset)):
+        return tuple(sorted(value, key=str))
+    return tuple(value) if isinstance(value, list) else value
