@@ -14,7 +14,7 @@ from torchkiln_core.network import Network, Step, Value
 class Interpreter:
     """A network as a function of its inputs, on the device of the inputs.
 
-    Constants are kept per device; intermediate values are freed after their last use.
+    Constants are kept per device; intermediate values are freed after their last use. Threads may call one interpreter at the same time.
     """
 
     def __init__(self, network: Network) -> None:
@@ -60,11 +60,12 @@ class Interpreter:
             environment[value] = tensor
 
     def _constants_on(self, device: torch.device) -> dict[Value, torch.Tensor]:
-        if device not in self._constants:
-            self._constants[device] = {
-                step.outputs[0]: step.layer.tensor.detach().to(device) for step in self.network.steps if isinstance(step.layer, Constant)
-            }
-        return self._constants[device]
+        found = self._constants.get(device)
+        if found is not None:
+            return found
+        moved = {step.outputs[0]: step.layer.tensor.detach().to(device) for step in self.network.steps if isinstance(step.layer, Constant)}
+        # Atomic: of threads that come here together, all use the copies of the first.
+        return self._constants.setdefault(device, moved)
 
     def _find_last_uses(self) -> dict[int, list[Value]]:
         last: dict[Value, int] = {}
