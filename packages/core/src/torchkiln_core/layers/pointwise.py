@@ -16,7 +16,10 @@ from torchkiln_core.network import Layer
 
 @dataclass(frozen=True, slots=True)
 class Cast(Layer):
-    """Converts to ``dtype``. Floats to integers truncate towards zero; numbers to bool test for non-zero. Source: TensorRT operator page "Cast"."""
+    """Converts to ``dtype``. Source: TensorRT operator page "Cast".
+
+    Floats to integers truncate towards zero; numbers to bool test for non-zero.
+    """
 
     dtype: torch.dtype
 
@@ -53,7 +56,7 @@ _ACTIVATIONS: dict[ActivationKind, Callable[[torch.Tensor, float, float], torch.
     ActivationKind.SELU: lambda x, a, b: torch.where(x > 0, b * x, b * (a * torch.exp(x) - a)),
     ActivationKind.SOFTSIGN: lambda x, a, b: F.softsign(x),
     ActivationKind.SOFTPLUS: lambda x, a, b: a * torch.log(torch.exp(b * x) + 1),
-    ActivationKind.CLIP: lambda x, a, b: torch.clamp(x, a, b),
+    ActivationKind.CLIP: torch.clamp,
     ActivationKind.HARD_SIGMOID: lambda x, a, b: torch.clamp(a * x + b, 0.0, 1.0),
     ActivationKind.SCALED_TANH: lambda x, a, b: a * torch.tanh(b * x),
     ActivationKind.THRESHOLDED_RELU: lambda x, a, b: torch.where(x > a, x, torch.zeros_like(x)),
@@ -219,7 +222,10 @@ class Elementwise(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Select(Layer):
-    """``then`` where ``condition``, else ``otherwise``; one rank, broadcast over dimensions of size 1. Source: TensorRT operator page "Select"."""
+    """``then`` where ``condition``, else ``otherwise``. Source: TensorRT operator page "Select".
+
+    Operands have one rank and broadcast over dimensions of size 1.
+    """
 
     def run(self, condition: torch.Tensor, then: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
         """``bool [*], [*], [*] -> [*]``."""

@@ -95,7 +95,9 @@ class TopK(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Normalization(Layer):
-    """``(x - mean) / sqrt(var + epsilon) * scale + bias`` with statistics over ``axes`` in float32. Source: TensorRT operator page "Normalization".
+    """``(x - mean) / sqrt(var + epsilon) * scale + bias`` with statistics over ``axes`` in float32.
+
+    Source: TensorRT operator page "Normalization".
 
     With ``groups == 1`` and trailing axes this is layer norm, scale and bias of the input's rank with the normalized dimensions and 1
     elsewhere. With ``groups > 1`` it is group norm: axes are the spatial ones, scale and bias are ``[1, C, 1, *]``.
