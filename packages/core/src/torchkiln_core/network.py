@@ -132,7 +132,10 @@ class Network:
         """A constant holding ``tensor`` by reference; ``weight`` names the parameter or buffer that it is."""
         from torchkiln_core.layers.source import Constant
 
-        value = self._append(Constant(tensor), (), weight)
+        # A constant infers nothing: its fake twin is made from its shape, whatever dispatch modes surround the conversion.
+        with self.fake_mode:
+            fake = torch.empty(tensor.shape, dtype=tensor.dtype)
+        [value] = self._record(self._unique(f"{self._scope}/{Constant.kind()}"), Constant(tensor), (), (fake,), weight)
         value.constant = tensor
         return value
 
@@ -142,11 +145,25 @@ class Network:
         Raises:
             InternalError: The layer does not take these operands.
         """
-        return self._append(layer, inputs, None)
+        outputs = self.add_many(layer, *inputs)
+        if len(outputs) != 1:
+            raise InternalError(f"{layer.kind()}: expected one output, got {len(outputs)}", layer=self._scope, where=self._where)
+        return outputs[0]
 
     def add_many(self, layer: Layer, *inputs: Value | None) -> tuple[Value, ...]:
         """Applies a layer that has several outputs, as ``add``."""
-        return self._apply(layer, inputs, None)
+        name = self._unique(f"{self._scope}/{layer.kind()}")
+        operands = [self._operand(layer, index, value, name) for index, value in enumerate(inputs)]
+        try:
+            with no_new_guards(self.fake_mode), self.fake_mode:
+                result = layer.run(*operands)
+        except InternalError as error:
+            raise self._located(error, name) from error
+        except Exception as error:
+            shown = ", ".join(map(repr, inputs))
+            raise InternalError(f"{layer} does not take ({shown}): {error}", layer=name, where=self._where) from error
+        fakes = result if isinstance(result, tuple) else (result,)
+        return self._record(name, layer, inputs, fakes, None)
 
     def size_tensor(self, sizes: Sequence[Size]) -> Value:
         """An int64 ``[len(sizes)]`` value that holds ``sizes`` at run time, computed from the shapes of the inputs.
@@ -199,24 +216,9 @@ class Network:
         result = shape_env.create_symintnode(size, hint=None)
         return result if isinstance(result, torch.SymInt) else int(result)
 
-    def _append(self, layer: Layer, inputs: tuple[Value | None, ...], weight: str | None) -> Value:
-        outputs = self._apply(layer, inputs, weight)
-        if len(outputs) != 1:
-            raise InternalError(f"{layer.kind()}: expected one output, got {len(outputs)}", layer=self._scope, where=self._where)
-        return outputs[0]
-
-    def _apply(self, layer: Layer, inputs: tuple[Value | None, ...], weight: str | None) -> tuple[Value, ...]:
-        name = self._unique(f"{self._scope}/{layer.kind()}")
-        operands = [self._operand(layer, index, value, name) for index, value in enumerate(inputs)]
-        try:
-            with no_new_guards(self.fake_mode), self.fake_mode:
-                result = layer.run(*operands)
-        except InternalError as error:
-            raise self._located(error, name) from error
-        except Exception as error:
-            shown = ", ".join(map(repr, inputs))
-            raise InternalError(f"{layer} does not take ({shown}): {error}", layer=name, where=self._where) from error
-        fakes = result if isinstance(result, tuple) else (result,)
+    def _record(
+        self, name: str, layer: Layer, inputs: tuple[Value | None, ...], fakes: tuple[torch.Tensor, ...], weight: str | None
+    ) -> tuple[Value, ...]:
         names = [name] if len(fakes) == 1 else [self._unique(f"{name}:{index}") for index in range(len(fakes))]
         outputs = tuple(Value(of, fake.dtype, sizes_of(fake.shape), fake) for of, fake in zip(names, fakes, strict=True))
         self.steps.append(Step(name, layer, inputs, outputs, self._where, weight))

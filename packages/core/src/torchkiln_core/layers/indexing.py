@@ -50,6 +50,8 @@ class Slice(Layer):
         parts = [self._part(name, getattr(self, name), given) for name, given in (("start", start), ("size", size), ("stride", stride))]
         if any(len(part) != input.dim() for part in parts):
             raise InternalError(f"Slice: expected start, size and stride of rank {input.dim()}, got {parts}")
+        if fill is not None:
+            same_dtype("Slice", input, fill)
         starts, sizes, strides = parts
         if not is_real(input):
             return input.new_empty(tuple(sizes))
@@ -66,7 +68,7 @@ class Slice(Layer):
                 inside = valid if inside is None else inside & valid
         if inside is not None:
             outside = fill if fill is not None else torch.zeros((), dtype=input.dtype, device=input.device)
-            result = torch.where(inside, result, outside.to(input.dtype))
+            result = torch.where(inside, result, outside)
         return result
 
     def _part(self, name: str, attribute: tuple[int, ...] | None, given: Sequence[int] | None) -> Sequence[int]:
@@ -145,6 +147,7 @@ class Gather(Layer):
                 return self._default(data, indices)
             case GatherMode.ELEMENT:
                 same_rank("Gather ELEMENT", data, indices)
+                axis_in_range("Gather ELEMENT", self.axis, data.dim())
                 _check_indices("Gather ELEMENT", indices, data.shape[self.axis])
                 return torch.gather(data, self.axis, indices.to(torch.int64))
             case GatherMode.ND:
@@ -195,6 +198,7 @@ class Scatter(Layer):
         same_dtype("Scatter", data, updates)
         if self.mode is ScatterMode.ELEMENT:
             same_rank("Scatter ELEMENT", data, indices, updates)
+            axis_in_range("Scatter ELEMENT", self.axis, data.dim())
             _check_indices("Scatter ELEMENT", indices, data.shape[self.axis])
             return torch.scatter(data, self.axis, indices.to(torch.int64), updates)
         parts = tuple(indices[..., dim].to(torch.int64) for dim in range(indices.shape[-1]))

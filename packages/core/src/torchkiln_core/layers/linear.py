@@ -59,6 +59,11 @@ def _pad(input: torch.Tensor, before: tuple[int, ...], after: tuple[int, ...], v
     return F.pad(input, pairs, value=value) if any(pairs) else input
 
 
+def _no_negative(kind: str, *paddings: tuple[int, ...]) -> None:
+    if any(side < 0 for padding in paddings for side in padding):
+        raise InternalError(f"{kind}: expected paddings of 0 or more, got {paddings}")
+
+
 def _spatial(kind: str, *attributes: tuple[int, ...]) -> int:
     ranks = {len(attribute) for attribute in attributes}
     if len(ranks) != 1 or not ranks <= {2, 3}:
@@ -81,6 +86,7 @@ class Convolution(Layer):
         floating("Convolution", input)
         same_dtype("Convolution", input, kernel, bias)
         rank = _spatial("Convolution", self.stride, self.pre_padding, self.post_padding, self.dilation)
+        _no_negative("Convolution", self.pre_padding, self.post_padding)
         if input.dim() != rank + 2 or kernel.dim() != rank + 2:
             raise InternalError(f"Convolution: expected input and kernel of rank {rank + 2}, got {input.dim()} and {kernel.dim()}")
         if not is_real(input):
@@ -92,7 +98,10 @@ class Convolution(Layer):
         return function(padded, kernel, bias, self.stride, (0,) * rank, self.dilation, self.groups)
 
     def _windows(self, dim: int, input: torch.Tensor, kernel: torch.Tensor) -> int:
-        """Positions of the kernel along a spatial dimension. torch's kernels guard on symbolic sizes to choose a memory format, so they infer nothing."""
+        """Positions of the kernel along a spatial dimension.
+
+        torch's kernels guard on symbolic sizes to choose a memory format, so they infer nothing.
+        """
         if input.shape[1] != kernel.shape[1] * self.groups:
             raise InternalError(f"Convolution: expected {kernel.shape[1] * self.groups} channels, got {input.shape[1]}")
         extent = self.dilation[dim] * (kernel.shape[2 + dim] - 1) + 1
@@ -101,7 +110,10 @@ class Convolution(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Deconvolution(Layer):
-    """Transposed convolution, of which ``pre_padding`` and ``post_padding`` elements are cut off. Source: TensorRT operator page "Deconvolution"."""
+    """Transposed convolution, of which ``pre_padding`` and ``post_padding`` elements are cut off.
+
+    Source: TensorRT operator page "Deconvolution".
+    """
 
     stride: tuple[int, ...]
     pre_padding: tuple[int, ...]
@@ -114,10 +126,12 @@ class Deconvolution(Layer):
         floating("Deconvolution", input)
         same_dtype("Deconvolution", input, kernel, bias)
         rank = _spatial("Deconvolution", self.stride, self.pre_padding, self.post_padding, self.dilation)
+        _no_negative("Deconvolution", self.pre_padding, self.post_padding)
         if input.dim() != rank + 2 or kernel.dim() != rank + 2:
             raise InternalError(f"Deconvolution: expected input and kernel of rank {rank + 2}, got {input.dim()} and {kernel.dim()}")
         if not is_real(input):
-            return input.new_empty((input.shape[0], kernel.shape[1] * self.groups, *(self._extent(dim, input, kernel) for dim in range(rank))))
+            spatial = [self._extent(dim, input, kernel) for dim in range(rank)]
+            return input.new_empty((input.shape[0], kernel.shape[1] * self.groups, *spatial))
         function = F.conv_transpose2d if rank == 2 else F.conv_transpose3d
         full = function(input, kernel, bias, self.stride, (0,) * rank, (0,) * rank, self.groups, self.dilation)
         return _pad(full, tuple(-cut for cut in self.pre_padding), tuple(-cut for cut in self.post_padding), 0.0)
@@ -154,6 +168,7 @@ class Pooling(Layer):
         """``[N, C, *] -> [N, C, *]``, floating."""
         floating("Pooling", input)
         rank = _spatial("Pooling", self.window, self.stride, self.pre_padding, self.post_padding)
+        _no_negative("Pooling", self.pre_padding, self.post_padding)
         if input.dim() != rank + 2:
             raise InternalError(f"Pooling: expected input of rank {rank + 2}, got {input.dim()}")
         if not is_real(input):
@@ -166,7 +181,8 @@ class Pooling(Layer):
         result = average(padded, self.window, self.stride)
         if self.count_padding or padded is input:
             return result
-        counted = _pad(torch.ones_like(input[:1, :1], dtype=torch.float32), self.pre_padding, self.post_padding, 0.0)
+        ones = torch.ones((1, 1, *input.shape[2:]), dtype=torch.float32, device=input.device)
+        counted = _pad(ones, self.pre_padding, self.post_padding, 0.0)
         return (result.to(torch.float32) / average(counted, self.window, self.stride)).to(input.dtype)
 
     def _windows(self, dim: int, size: int) -> int:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from torchkiln_core.errors import InternalError
 from torchkiln_core.network import Layer
@@ -21,9 +19,7 @@ class Constant(Layer):
     tensor: torch.Tensor
 
     def run(self) -> torch.Tensor:
-        """The tensor itself; its fake twin in a fake mode."""
-        if isinstance(_get_current_dispatch_mode(), FakeTensorMode):
-            return torch.empty(self.tensor.shape, dtype=self.tensor.dtype)
+        """The tensor itself."""
         return self.tensor
 
     def __repr__(self) -> str:
@@ -45,6 +41,8 @@ class Linspace(Layer):
 
     def run(self, shape: Sequence[int]) -> torch.Tensor:
         """``[n]``."""
+        if not self.dtype.is_floating_point and not (isinstance(self.start, int) and isinstance(self.delta, int)):
+            raise InternalError(f"Linspace: expected integers for {self.dtype}, got {self.start} and {self.delta}")
         if len(shape) != 1:
             raise InternalError(f"Linspace: expected a shape of rank 1, got rank {len(shape)}")
         steps = torch.arange(shape[0], dtype=self.dtype)
