@@ -11,10 +11,10 @@ from typing import Any, Generic, ParamSpec, TypeAlias
 import torch
 from torch._ops import OpOverload
 
-from torchkiln_core import Network, OpCall, Rejection, Value
-from torchkiln_core.size import sizes_of
 from torchkiln_converters.arrival import Lookup, NotStatic, Parameter, Result, is_tensor_arrival, parameter, read, read_static
 from torchkiln_converters.support import Equals, Support
+from torchkiln_core import Network, OpCall, Rejection, Value
+from torchkiln_core.size import sizes_of
 
 P = ParamSpec("P")
 Converted: TypeAlias = Value | Sequence[Value | None]
@@ -40,6 +40,7 @@ class Converter(Generic[P]):
     results: str | None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Converted:
+        """Writes the layers with arguments at hand."""
         return self.function(*args, **kwargs)
 
     def reject(self, call: OpCall) -> Rejection | None:
@@ -71,7 +72,8 @@ class Converter(Generic[P]):
 
 
 def converter(
-    targets: OpOverload[..., Any] | tuple[OpOverload[..., Any], ...], support: Support = Support()  # noqa: B008
+    targets: OpOverload[..., Any] | tuple[OpOverload[..., Any], ...],
+    support: Support = Support(),  # noqa: B008
 ) -> Callable[[Callable[P, Converted]], Converter[P]]:
     """Makes a converter of a function ``(net, <schema names>, [result]) -> Value``.
 
@@ -109,7 +111,8 @@ def _check(function: str, schema: torch._C.FunctionSchema, parameters: tuple[Par
         raise TypeError(f"{function}: {', '.join(sorted(unknown))} not in {schema}")
     missing = set(arguments) - taken - fixed - ignored - _IGNORABLE
     if missing:
-        raise TypeError(f"{function}: {schema} has {', '.join(sorted(missing))}; take it as a parameter, fix it by Equals, or list it in Support.ignores")
+        names = ", ".join(sorted(missing))
+        raise TypeError(f"{function}: {schema} has {names}; take it as a parameter, fix it by Equals, or list it in Support.ignores")
     for item in parameters:
         argument = arguments[item.name]
         kinds = {str(argument.type), str(argument.real_type)}

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 import torch.fx
 
+from torchkiln_converters.arrival import NotStatic
+from torchkiln_converters.registry import ConverterRegistry
 from torchkiln_core import ConversionError, InternalError, KilnError, Network, OpCall, Program, Segment, Value, source_of
 from torchkiln_core.inference import fake_mode_of, statically_equal
 from torchkiln_core.layers import Shuffle
 from torchkiln_core.size import sizes_of
-from torchkiln_converters.arrival import NotStatic
-from torchkiln_converters.registry import ConverterRegistry
 
 
 class NetworkConverter:
@@ -90,7 +90,9 @@ class _Conversion:
             except NotStatic as problem:
                 raise ConversionError(f"{rejection_name(call)}: {problem}", node=node.name, where=call.where) from problem
             except Exception as error:
-                raise InternalError(f"converter of {rejection_name(call)} failed on {node.format_node()}: {error}", where=call.where) from error
+                raise InternalError(
+                    f"converter of {rejection_name(call)} failed on {node.format_node()}: {error}", where=call.where
+                ) from error
         self._check_contract(call, results)
         several = isinstance(node.meta["val"], (tuple, list))
         if several:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from torchkiln_converters.converter import Converter
 from torchkiln_core import OpCall, Rejection
 from torchkiln_core.errors import InternalError
-from torchkiln_converters.converter import Converter
 
 ENTRY_POINTS = "torchkiln.converters"
 """Entry point group: each names a module, a converter, or an iterable of converters."""

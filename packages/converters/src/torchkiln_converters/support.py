@@ -139,27 +139,29 @@ class Support:
         return None
 
     def _problems(self, call: OpCall) -> Iterator[tuple[str, str]]:
-        named = [(name, tensor) for name, argument in call.arguments.items() for tensor in tensors_of(argument)]
-        for name, tensor in named:
-            allowed = self.arguments.get(name, self.dtypes)
-            if tensor.dtype not in allowed:
-                yield "dtype", f"{name}: expected {_names(allowed)}, got {_name(tensor.dtype)}"
-            if tensor.layout is not torch.strided:
-                yield "layout", f"{name}: expected a strided tensor, got {tensor.layout}"
-        outputs = [output for output in call.outputs if isinstance(output, torch.Tensor)]
-        for output in outputs:
-            if output.dtype not in self.results:
-                yield "dtype", f"result: expected {_names(self.results)}, got {_name(output.dtype)}"
-        if named and named[0][1].dim() not in self.ranks:
-            name, tensor = named[0]
+        arguments = [(name, tensor) for name, argument in call.arguments.items() for tensor in tensors_of(argument)]
+        results = [("result", output) for output in call.outputs if isinstance(output, torch.Tensor)]
+        for name, tensor in arguments:
+            yield from _dtype_problems(name, tensor, self.arguments.get(name, self.dtypes))
+        for name, tensor in results:
+            yield from _dtype_problems(name, tensor, self.results)
+        if arguments and arguments[0][1].dim() not in self.ranks:
+            name, tensor = arguments[0]
             yield "rank", f"{name}: expected a rank in [{self.ranks.start}, {self.ranks.stop - 1}], got {tensor.dim()}"
-        for tensor in [tensor for _, tensor in named] + outputs:
+        for name, tensor in arguments + results:
             if tensor.dim() > MAX_RANK:
-                yield "rank", f"expected a rank of at most {MAX_RANK}, got {tensor.dim()}"
+                yield "rank", f"{name}: expected a rank of at most {MAX_RANK}, got {tensor.dim()}"
         for rule in self.rules:
             problem = rule.problem(call)
             if problem is not None:
                 yield rule.rule, problem
+
+
+def _dtype_problems(name: str, tensor: torch.Tensor, allowed: frozenset[torch.dtype]) -> Iterator[tuple[str, str]]:
+    if tensor.dtype not in allowed:
+        yield "dtype", f"{name}: expected {_names(allowed)}, got {_name(tensor.dtype)}"
+    if tensor.layout is not torch.strided:
+        yield "requires", f"{name}: expected a strided tensor, got {tensor.layout}"
 
 
 def _name(dtype: torch.dtype) -> str:

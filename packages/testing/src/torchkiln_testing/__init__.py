@@ -1,8 +1,21 @@
-"""Development kit: the tolerance table and the comparison with eager PyTorch."""
+"""Development kit: the tolerance table, the comparison with eager PyTorch, and the check of one operator call."""
 
 from __future__ import annotations
 
 from torchkiln_testing.compare import assert_same, assert_same_tensor
+from torchkiln_testing.operators import OpCase, SizeOf, TracedCall, check_op, trace_call
 from torchkiln_testing.tolerance import TOLERANCES, OpClass, Tolerance, tolerance
 
-__all__ = ["TOLERANCES", "OpClass", "Tolerance", "assert_same", "assert_same_tensor", "tolerance"]
+__all__ = [
+    "TOLERANCES",
+    "OpCase",
+    "OpClass",
+    "SizeOf",
+    "Tolerance",
+    "TracedCall",
+    "assert_same",
+    "assert_same_tensor",
+    "check_op",
+    "tolerance",
+    "trace_call",
+]

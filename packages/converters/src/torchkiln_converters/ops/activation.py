@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from torchkiln_core import Network, Value
-from torchkiln_core.layers import Activation, ActivationKind, ElementwiseOp, UnaryOp
-from torchkiln_converters.converter import converter
 from torchkiln_converters.arrival import Scalar
+from torchkiln_converters.converter import converter
 from torchkiln_converters.support import FLOATS, NUMBERS, Equals, Support
 from torchkiln_converters.writing.shapes import reshape
 from torchkiln_converters.writing.values import HALVES, add, cast, div, elementwise, less, mul, number, select, unary
+from torchkiln_core import Network, Value
+from torchkiln_core.layers import Activation, ActivationKind, ElementwiseOp, UnaryOp
 
 aten = torch.ops.aten
 _FLOATS = Support(dtypes=FLOATS)
@@ -61,10 +61,13 @@ def leaky_relu(net: Network, self: Value, negative_slope: float) -> Value:
     return activation(net, self, ActivationKind.LEAKY_RELU, negative_slope)
 
 
-@converter(aten.elu.default, Support(dtypes=FLOATS, rules=(Equals("scale", 1), Equals("input_scale", 1))))
-def elu(net: Network, self: Value, alpha: float) -> Value:
+@converter(aten.elu.default, Support(dtypes=FLOATS, rules=(Equals("input_scale", 1),)))
+def elu(net: Network, self: Value, alpha: float, scale: float) -> Value:
     """``elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1)``."""
-    return activation(net, self, ActivationKind.ELU, alpha)
+    if scale == 1:
+        return activation(net, self, ActivationKind.ELU, alpha)
+    wide = _widened(net, self)
+    return cast(net, mul(net, activation(net, wide, ActivationKind.ELU, alpha), number(net, scale, wide.dtype)), self.dtype)
 
 
 @converter(aten.hardtanh.default, _FLOATS)
@@ -133,3 +136,9 @@ def threshold(net: Network, self: Value, threshold: Scalar, value: Scalar) -> Va
     above = less(net, limit, self)
     is_nan = unary(net, UnaryOp.ISNAN, self)
     return select(net, elementwise(net, ElementwiseOp.OR, above, is_nan), self, number(net, value, self.dtype))
+
+
+@converter(aten._prelu_kernel.default, _FLOATS)
+def prelu(net: Network, self: Value, weight: Value) -> Value:
+    """``_prelu_kernel(Tensor self, Tensor weight)``: ``self`` above 0, else ``weight * self``; operands broadcast."""
+    return select(net, less(net, number(net, 0, self.dtype), self), self, mul(net, self, weight))

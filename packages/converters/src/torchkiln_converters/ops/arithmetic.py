@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from torchkiln_core import Network, OpCall, Value
-from torchkiln_core.layers import ElementwiseOp, UnaryOp
 from torchkiln_converters.arrival import Operand, Result, Scalar
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import BOOLS, FLOATS, INTEGERS, NETWORK_DTYPES, NUMBERS, Requires, Support
@@ -23,6 +21,8 @@ from torchkiln_converters.writing.values import (
     sub,
     unary,
 )
+from torchkiln_core import Network, OpCall, Value
+from torchkiln_core.layers import ElementwiseOp, UnaryOp
 
 aten = torch.ops.aten
 _ANY = Support(dtypes=NETWORK_DTYPES, results=NUMBERS)
@@ -78,7 +78,8 @@ def _has_layers(call: OpCall) -> bool:
 
 
 @converter(
-    (aten.div.Tensor_mode, aten.div.Scalar_mode), Support(results=NUMBERS, rules=(Requires("integers when rounding_mode is floor", _has_layers),))
+    (aten.div.Tensor_mode, aten.div.Scalar_mode),
+    Support(results=NUMBERS, rules=(Requires("integers when rounding_mode is floor", _has_layers),)),
 )
 def div_mode(net: Network, self: Operand, other: Operand, rounding_mode: str | None, result: Result) -> Value:
     """``div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode)``.

@@ -6,13 +6,13 @@ import math
 
 import torch
 
-from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Cast, ElementwiseOp, MatrixMultiply, MatrixOp, Reduce, ReduceOp, Softmax
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import BOOLS, FLOATS, Equals, Requires, Support, fake, same_dtype
 from torchkiln_converters.writing.positions import positions
 from torchkiln_converters.writing.shapes import expand, reshape, with_rank
 from torchkiln_converters.writing.values import add, cast, compute_dtype, elementwise, less, mul, negated, number, select
+from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core.layers import Cast, ElementwiseOp, MatrixMultiply, MatrixOp, Reduce, ReduceOp, Softmax
 
 aten = torch.ops.aten
 
@@ -75,7 +75,7 @@ def _repeat_heads(net: Network, heads: Value, wanted: Size) -> Value:
 
 
 def _causal(net: Network, rows: Size, columns: Size) -> Value:
-    """bool ``[rows, columns]``: column ``j`` is seen from row ``i`` when ``j <= i``."""
+    """Bool ``[rows, columns]``: column ``j`` is seen from row ``i`` when ``j <= i``."""
     row = reshape(net, positions(net, rows, torch.int32), (rows, 1))
     column = reshape(net, positions(net, columns, torch.int32), (1, columns))
     return negated(net, less(net, row, column))

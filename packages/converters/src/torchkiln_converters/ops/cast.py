@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from torchkiln_core import Network, Value
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import BYTES, NETWORK_DTYPES, Support
 from torchkiln_converters.writing.shapes import expand
 from torchkiln_converters.writing.values import cast
+from torchkiln_core import Network, Value
 
 aten = torch.ops.aten
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from torchkiln_core import Network, OpCall, Value
-from torchkiln_core.layers import Convolution, Deconvolution, UnaryOp
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output, same_dtype
 from torchkiln_converters.writing.shapes import reshape, squeeze, unsqueeze
 from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
+from torchkiln_core import Network, OpCall, Value
+from torchkiln_core.layers import Convolution, Deconvolution, UnaryOp
 
 aten = torch.ops.aten
 
@@ -40,9 +40,9 @@ def _spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
         rules=(same_dtype("input", "weight", "bias"), Requires("padding >= output_padding", _padding_covers_output)),
     ),
 )
-def convolution(  # noqa: PLR0913
+def convolution(
     net: Network,
-    input: Value,  # noqa: A002
+    input: Value,
     weight: Value,
     bias: Value | None,
     stride: tuple[int, ...],
@@ -73,7 +73,7 @@ def convolution(  # noqa: PLR0913
 )
 def batch_norm(
     net: Network,
-    input: Value,  # noqa: A002
+    input: Value,
     weight: Value | None,
     bias: Value | None,
     running_mean: Value,

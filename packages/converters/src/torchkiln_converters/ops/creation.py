@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import sympy
 import torch
 
-from torchkiln_core import Network, Size, Value
 from torchkiln_converters.arrival import Operand, Result, Scalar
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import NUMBERS, Requires, Support
+from torchkiln_converters.support import NUMBERS, Support
 from torchkiln_converters.writing.positions import positions
 from torchkiln_converters.writing.shapes import expand
 from torchkiln_converters.writing.values import add, cast, mul, number, operand, sized
+from torchkiln_core import Network, Size, Value
 
 aten = torch.ops.aten
 _SHAPED = ("size", "dtype")

@@ -8,14 +8,14 @@ import sympy
 import torch
 from torch.utils._sympy.functions import Max, Min
 
-from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.inference import statically_equal
-from torchkiln_core.layers import Concatenation, Gather, GatherMode, Slice
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import INTEGERS, NETWORK_DTYPES, Equals, Requires, Support, tensors_of
+from torchkiln_converters.support import INTEGERS, Support, tensors_of
 from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, unsqueeze, window
 from torchkiln_converters.writing.values import add, cast, less, number, select, sized
+from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core.inference import statically_equal
+from torchkiln_core.layers import Concatenation, Gather, GatherMode
 
 aten = torch.ops.aten
 
@@ -114,7 +114,7 @@ def index(net: Network, self: Value, indices: Sequence[Value | None], result: Re
         (axis,) = axes
         (single,) = (item for item in indices if item is not None)
         return net.add(Gather(GatherMode.DEFAULT, axis), self, from_start(net, single, self.shape[axis]))
-    coordinates = _coordinates(net, self, indices)
+    coordinates = coordinates_of(net, self, indices)
     rest = [axis for axis in range(self.rank) if axis not in axes]
     picked = net.add(Gather(GatherMode.ND), permute(net, self, axes + rest), coordinates)
     if axes != list(range(axes[0], axes[-1] + 1)):
@@ -124,7 +124,7 @@ def index(net: Network, self: Value, indices: Sequence[Value | None], result: Re
     return permute(net, picked, order)
 
 
-def _coordinates(net: Network, data: Value, indices: Sequence[Value | None]) -> Value:
+def coordinates_of(net: Network, data: Value, indices: Sequence[Value | None]) -> Value:
     """Integers ``[*, n]``: the ``n`` indices, broadcast to one shape, next to each other."""
     given = [(axis, item) for axis, item in enumerate(indices) if item is not None]
     shape = sizes_broadcast(net, [item for _, item in given])

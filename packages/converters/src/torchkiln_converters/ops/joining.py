@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.utils._sympy.functions import PythonMod
 
-from torchkiln_core import Network, Size, Value
-from torchkiln_core.layers import Concatenation, Slice, SliceMode
-from torchkiln_converters.arrival import Result, Scalar
+from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.ops.indexing import pick
-from torchkiln_converters.support import MAX_RANK, NETWORK_DTYPES, Requires, Support
-from torchkiln_converters.writing.shapes import axis_of, unsqueeze, window
-from torchkiln_converters.writing.values import cast, number
+from torchkiln_converters.ops.indexing import bounded, pick
+from torchkiln_converters.support import MAX_RANK, Equals, Support
+from torchkiln_converters.writing.shapes import axis_of, product, reshape, unsqueeze, window
+from torchkiln_converters.writing.values import cast
+from torchkiln_core import Network, Size, Value
+from torchkiln_core.layers import Concatenation
 
 aten = torch.ops.aten
 
@@ -77,9 +78,9 @@ def flip(net: Network, self: Value, dims: tuple[int, ...]) -> Value:
 
 @converter(aten.roll.default)
 def roll(net: Network, self: Value, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Value:
-    """``roll(Tensor self, SymInt[1] shifts, int[1] dims=[])``: the end of a dimension joined before its start."""
+    """``roll(Tensor self, SymInt[1] shifts, int[1] dims=[])``: a dimension read cyclically."""
     if not dims:
-        flat = reshape(net, self, (_numel(self),))
+        flat = reshape(net, self, (product(self.shape),))
         return reshape(net, _rolled(net, flat, 0, shifts[0]), self.shape)
     for shift, dim in zip(shifts, dims, strict=True):
         self = _rolled(net, self, axis_of(dim, self.rank), shift)
@@ -87,15 +88,43 @@ def roll(net: Network, self: Value, shifts: tuple[int, ...], dims: tuple[int, ..
 
 
 def _rolled(net: Network, value: Value, axis: int, shift: int) -> Value:
-    """Reads cyclically from ``-shift`` on."""
+    """The part of a dimension before ``-shift``, joined behind the rest."""
     if shift == 0 or value.rank == 0:
         return value
     size = value.shape[axis]
-    first = -shift % size
-    starts = [first if at == axis else 0 for at in range(value.rank)]
-    sizes = _static(value.shape)
-    if isinstance(first, int):
-        layer = Slice(tuple(starts), sizes, (1,) * value.rank, SliceMode.WRAP)
-        return net.add(layer, value, None, None if sizes is not None else net.size_tensor(value.shape))
-    layer = Slice(None, None, (1,) * value.rank, SliceMode.WRAP)
-    return net.add(layer, value, net.size_tensor(tuple(starts)), net.size_tensor(value.shape))
+    first = -shift % size if isinstance(size, int) else PythonMod(-shift, size)
+    if first == 0:
+        return value
+    head, tail = _parts(net, value, axis, (first, size - first))
+    return net.add(Concatenation(axis), tail, head)
+
+
+@converter(aten.slice_scatter.default, Support(ranks=range(1, 9), rules=(Equals("step", 1),), ignores=("end",)))
+def slice_scatter(net: Network, self: Value, src: Value, dim: int, start: Size | None) -> Value:
+    """``slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1)``."""
+    axis = axis_of(dim, self.rank)
+    first = bounded(net, 0 if start is None else start, self.shape[axis])
+    return _replaced(net, self, cast(net, src, self.dtype), axis, first)
+
+
+@converter(aten.select_scatter.default, Support(ranks=range(1, 9)))
+def select_scatter(net: Network, self: Value, src: Value, dim: int, index: Size) -> Value:
+    """``select_scatter(Tensor self, Tensor src, int dim, SymInt index)``."""
+    axis = axis_of(dim, self.rank)
+    first = bounded(net, index, self.shape[axis])
+    return _replaced(net, self, unsqueeze(net, cast(net, src, self.dtype), axis), axis, first)
+
+
+def _replaced(net: Network, value: Value, part: Value, axis: int, start: Size) -> Value:
+    """``value`` with ``part`` in place of its elements from ``start`` on."""
+    after = start + part.shape[axis]
+    rest = value.shape[axis] - after
+    if start == 0 and rest == 0:
+        return part
+    starts = [after if at == axis else 0 for at in range(value.rank)]
+    head_shape = [start if at == axis else size for at, size in enumerate(value.shape)]
+    tail_shape = [rest if at == axis else size for at, size in enumerate(value.shape)]
+    ones = (1,) * value.rank
+    head = () if start == 0 else (window(net, value, (0,) * value.rank, head_shape, ones),)
+    tail = () if rest == 0 else (window(net, value, starts, tail_shape, ones),)
+    return net.add(Concatenation(axis), *head, part, *tail)

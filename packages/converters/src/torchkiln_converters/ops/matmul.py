@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from torchkiln_core import Network, Value
-from torchkiln_core.layers import MatrixMultiply, MatrixOp
 from torchkiln_converters.arrival import Result, Scalar
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import FLOATS, Support, same_dtype
 from torchkiln_converters.writing.shapes import reshape, with_rank
 from torchkiln_converters.writing.values import add, cast, compute_dtype, mul, number
+from torchkiln_core import Network, Value
+from torchkiln_core.layers import MatrixMultiply, MatrixOp
 
 aten = torch.ops.aten
 
@@ -54,8 +54,8 @@ def _with_vector(net: Network, left: Value, right: Value) -> Value:
 
 
 @converter(aten.linear.default, Support(dtypes=FLOATS, rules=(same_dtype("input", "weight", "bias"),)))
-def linear(net: Network, input: Value, weight: Value, bias: Value | None) -> Value:  # noqa: A002
-    """``linear(Tensor input, Tensor weight, Tensor? bias=None)``: ``[*, K], [N, K], [N] -> [*, N]``; kept whole so that it stays one product."""
+def linear(net: Network, input: Value, weight: Value, bias: Value | None) -> Value:
+    """``linear(Tensor input, Tensor weight, Tensor? bias=None)``: ``[*, K], [N, K], [N] -> [*, N]``; one product."""
     if weight.rank == 1:
         product = _with_vector(net, input, weight)
     elif input.rank == 1:

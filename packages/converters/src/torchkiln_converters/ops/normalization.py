@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import sympy
 import torch
 
-from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Normalization, Reduce, ReduceOp, Softmax, UnaryOp
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import FLOATS, Equals, Requires, Support, only_output, same_dtype
-from torchkiln_converters.writing.shapes import axis_of, reshape, same_size
-from torchkiln_converters.writing.values import HALVES, add, cast, mul, number, sub, unary
+from torchkiln_converters.support import FLOATS, Requires, Support, only_output, same_dtype
+from torchkiln_converters.writing.shapes import axis_of, product, reshape
+from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
+from torchkiln_core import Network, OpCall, Value
+from torchkiln_core.layers import Normalization, Reduce, ReduceOp, Softmax, UnaryOp
 
 aten = torch.ops.aten
 
@@ -44,7 +43,7 @@ _LAYER_NORM = (same_dtype("input", "weight", "bias"), _has_size("normalized_shap
 def layer_norm(
     net: Network, input: Value, normalized_shape: tuple[int, ...], weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
-    """``layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, ...)``; kept whole as one layer, statistics in float32."""
+    """``layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, ...)``, one layer; statistics in float32."""
     return _layer_norm(net, input, weight, bias, normalized_shape, eps)
 
 
@@ -52,16 +51,16 @@ def layer_norm(
 def native_layer_norm(
     net: Network, input: Value, normalized_shape: tuple[int, ...], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value | None, ...]:
-    """``native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)`` when only the first result is read."""
+    """``native_layer_norm(Tensor input, SymInt[] normalized_shape, ...)`` when only the first result is read."""
     return _layer_norm(net, input, weight, bias, normalized_shape, eps), None, None
 
 
 def _group_norm(net: Network, value: Value, weight: Value | None, bias: Value | None, groups: int, eps: float) -> Value:
-    """``[N, C, *]``, as ``[N, C, H, W]``: the layer takes scale and bias ``[1, C, 1, 1]``. One group is layer norm over all but the batch."""
+    """``[N, C, *]``, as ``[N, C, H, W]``: scale and bias are ``[1, C, 1, 1]``. One group spans all but the batch."""
     batch, channels, *spatial = value.shape
     if not isinstance(channels, int):
         raise TypeError(f"group_norm: the number of channels is symbolic: {channels}")
-    area: Size = int(sympy.prod(spatial)) if all(isinstance(size, int) for size in spatial) else sympy.prod(spatial)
+    area = product(spatial)
     flat = value if value.rank == 4 else reshape(net, value, (batch, channels, area, 1))
     shape = (1, channels, 1, 1)
     scale, shift = _full(net, weight, 1.0, shape, value.dtype), _full(net, bias, 0.0, shape, value.dtype)
@@ -90,11 +89,20 @@ _GROUP_NORM = (same_dtype("input", "weight", "bias"), Requires("a static number 
 
 
 @converter(aten.group_norm.default, Support(dtypes=FLOATS, ranks=range(2, 9), rules=_GROUP_NORM, ignores=("cudnn_enabled",)))
-def group_norm(
-    net: Network, input: Value, num_groups: int, weight: Value | None, bias: Value | None, eps: float
-) -> Value:
+def group_norm(net: Network, input: Value, num_groups: int, weight: Value | None, bias: Value | None, eps: float) -> Value:
     """``group_norm(Tensor input, int num_groups, Tensor? weight=None, ...)``; kept whole as one layer, statistics in float32."""
     return _group_norm(net, input, weight, bias, num_groups, eps)
+
+
+@converter(
+    aten.native_group_norm.default,
+    Support(dtypes=FLOATS, ranks=range(2, 9), rules=(*_GROUP_NORM, only_output(0)), ignores=("N", "C", "HxW")),
+)
+def native_group_norm(
+    net: Network, input: Value, weight: Value | None, bias: Value | None, group: int, eps: float
+) -> tuple[Value | None, ...]:
+    """``native_group_norm(Tensor input, Tensor? weight, Tensor? bias, ...)`` when only the first result is read."""
+    return _group_norm(net, input, weight, bias, group, eps), None, None
 
 
 @converter(aten.rms_norm.default, Support(dtypes=FLOATS, rules=(same_dtype("input", "weight"), _has_size("normalized_shape"))))

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from torchkiln_core import Network, Value
-from torchkiln_core.layers import ElementwiseOp, UnaryOp
 from torchkiln_converters.arrival import Operand, Result, Scalar
 from torchkiln_converters.converter import Converter, converter
 from torchkiln_converters.support import BOOLS, FLOATS, INTEGERS, NUMBERS, Support
@@ -28,6 +26,8 @@ from torchkiln_converters.writing.values import (
     select,
     unary,
 )
+from torchkiln_core import Network, Value
+from torchkiln_core.layers import ElementwiseOp, UnaryOp
 
 aten = torch.ops.aten
 
@@ -92,7 +92,8 @@ def _signed(target: OpOverload[..., Any], op: UnaryOp) -> Converter[...]:
 
 
 SIGNED = tuple(
-    _signed(target, op) for target, op in ((aten.abs.default, UnaryOp.ABS), (aten.neg.default, UnaryOp.NEG), (aten.sign.default, UnaryOp.SIGN))
+    _signed(target, op)
+    for target, op in ((aten.abs.default, UnaryOp.ABS), (aten.neg.default, UnaryOp.NEG), (aten.sign.default, UnaryOp.SIGN))
 )
 """Functions that integers have too. ``sign`` of NaN is 0 in PyTorch."""
 
@@ -128,7 +129,7 @@ LOGARITHMS = (_log_by(aten.log2.default, 2.0), _log_by(aten.log10.default, 10.0)
 
 @converter((aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar), Support(results=NUMBERS))
 def pow_(net: Network, self: Operand, exponent: Operand, result: Result) -> Value:
-    """``pow.Tensor_Scalar(Tensor self, Scalar exponent)``; PyTorch too writes the exponents 0.5, 2, 3, -0.5, -1 and -2 as products and roots."""
+    """``pow.Tensor_Scalar(Tensor self, Scalar exponent)``; small exponents are products and roots, as in PyTorch."""
     wide = torch.float32 if result.dtype in HALVES else result.dtype
     base = operand(net, self, wide)
     if isinstance(exponent, (int, float)) and (short := _short_power(net, base, exponent)) is not None:
@@ -260,7 +261,7 @@ def masked_fill(net: Network, self: Value, mask: Value, value: Operand, result: 
 
 
 @converter((aten.clamp.default, aten.clamp.Tensor), Support(dtypes=NUMBERS))
-def clamp(net: Network, self: Value, min: Operand | None, max: Operand | None, result: Result) -> Value:  # noqa: A002
+def clamp(net: Network, self: Value, min: Operand | None, max: Operand | None, result: Result) -> Value:
     """``clamp(Tensor self, Scalar? min=None, Scalar? max=None)``. PyTorch gives NaN for NaN, and ``max`` where ``min > max``."""
     value = cast(net, self, result.dtype)
     if min is not None:
@@ -271,12 +272,12 @@ def clamp(net: Network, self: Value, min: Operand | None, max: Operand | None, r
 
 
 @converter((aten.clamp_min.default, aten.clamp_min.Tensor), Support(dtypes=NUMBERS))
-def clamp_min(net: Network, self: Value, min: Operand, result: Result) -> Value:  # noqa: A002
+def clamp_min(net: Network, self: Value, min: Operand, result: Result) -> Value:
     """``clamp_min(Tensor self, Scalar min)``."""
     return elementwise(net, ElementwiseOp.MAX, cast(net, self, result.dtype), operand(net, min, result.dtype))
 
 
 @converter((aten.clamp_max.default, aten.clamp_max.Tensor), Support(dtypes=NUMBERS))
-def clamp_max(net: Network, self: Value, max: Operand, result: Result) -> Value:  # noqa: A002
+def clamp_max(net: Network, self: Value, max: Operand, result: Result) -> Value:
     """``clamp_max(Tensor self, Scalar max)``."""
     return elementwise(net, ElementwiseOp.MIN, cast(net, self, result.dtype), operand(net, max, result.dtype))

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Pooling, PoolingKind
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import FLOATS, Equals, Requires, Support, fake, only_output
 from torchkiln_converters.writing.shapes import reshape
+from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core.layers import Pooling, PoolingKind
 
 aten = torch.ops.aten
 
@@ -58,7 +58,7 @@ def _max_pool(net: Network, value: Value, windows: tuple[tuple[int, ...], ...], 
 def max_pool2d(
     net: Network, self: Value, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], result: Result
 ) -> tuple[Value | None, ...]:
-    """``max_pool2d_with_indices(Tensor self, int[2] kernel_size, ...)`` when nobody reads the indices. PyTorch gives NaN for a window with NaN."""
+    """``max_pool2d_with_indices(Tensor self, int[2] kernel_size, ...)`` without its indices. PyTorch gives NaN for a window with NaN."""
     kernel = _spread(kernel_size, 2)
     return _max_pool(net, self, (kernel, _spread(stride, 2) or kernel, _spread(padding, 2)), result), None
 
@@ -80,7 +80,12 @@ def max_pool3d(
     Support(dtypes=FLOATS, ranks=range(3, 5), rules=(Equals("ceil_mode", False), Equals("divisor_override", None))),
 )
 def avg_pool2d(
-    net: Network, self: Value, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], count_include_pad: bool,
+    net: Network,
+    self: Value,
+    kernel_size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    count_include_pad: bool,
     result: Result,
 ) -> Value:
     """``avg_pool2d(Tensor self, int[2] kernel_size, ...)``."""
@@ -94,7 +99,12 @@ def avg_pool2d(
     Support(dtypes=FLOATS, ranks=range(4, 6), rules=(Equals("ceil_mode", False), Equals("divisor_override", None))),
 )
 def avg_pool3d(
-    net: Network, self: Value, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], count_include_pad: bool,
+    net: Network,
+    self: Value,
+    kernel_size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    count_include_pad: bool,
     result: Result,
 ) -> Value:
     """``avg_pool3d(Tensor self, int[3] kernel_size, ...)``."""
@@ -107,7 +117,8 @@ def _divides(call: OpCall) -> bool:
     """Every output size divides its input size, so that all windows are equal."""
     wanted = call.arguments["output_size"]
     sizes = fake(call, "self").shape[-len(wanted) :]
-    return all(isinstance(size, int) and isinstance(out, int) and out > 0 and size % out == 0 for size, out in zip(sizes, wanted, strict=True))
+    known = all(isinstance(item, int) for item in (*sizes, *wanted))
+    return known and all(out > 0 and size % out == 0 for size, out in zip(sizes, wanted, strict=True))
 
 
 _EQUAL_WINDOWS = Requires("static sizes that output_size divides", _divides, "static")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
 
-import sympy
 import torch
-from torch._ops import OpOverload
 
-from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Cumulative, CumulativeOp, ElementwiseOp, Reduce, ReduceOp, TopK, TopKOp, UnaryOp
 from torchkiln_converters.arrival import Result, Scalar
 from torchkiln_converters.converter import Converter, converter
-from torchkiln_converters.support import BOOLS, FLOATS, NUMBERS, Requires, Support, fake
-from torchkiln_converters.writing.shapes import axes_of, axis_of, reshape
+from torchkiln_converters.support import BOOLS, FLOATS, NUMBERS, Requires, Support
+from torchkiln_converters.writing.shapes import axes_of, axis_of, product
 from torchkiln_converters.writing.values import HALVES, as_bool, cast, div, elementwise, mul, number, sized, sub, unary
+from torchkiln_core import Network, Value
+from torchkiln_core.layers import Cumulative, CumulativeOp, ElementwiseOp, Reduce, ReduceOp, UnaryOp
 
 aten = torch.ops.aten
 
@@ -112,17 +109,12 @@ LOGICAL = (*_logical("any", ReduceOp.MAX), *_logical("all", ReduceOp.MIN))
 """Whether any or all elements are not zero."""
 
 
-def _count(value: Value, axes: Sequence[int]) -> Size:
-    product = sympy.prod(value.shape[axis] for axis in axes)
-    return int(product) if sympy.sympify(product).is_Integer else product
-
-
 def variance(net: Network, value: Value, axes: tuple[int, ...], keepdim: bool, correction: Scalar) -> Value:
     """Variance in float32, in two passes; the divisor is not below 0, as in PyTorch."""
     wide = cast(net, value, torch.float32)
     centered = sub(net, wide, reduce(net, ReduceOp.AVG, wide, axes, True))
     total = reduce(net, ReduceOp.SUM, mul(net, centered, centered), axes, keepdim)
-    count = _count(value, axes)
+    count = product([value.shape[axis] for axis in axes])
     if isinstance(count, int):
         return div(net, total, number(net, max(0, count - correction), torch.float32))
     if correction == 0:
@@ -155,13 +147,18 @@ def var_mean(net: Network, self: Value, dim: tuple[int, ...] | None, correction:
     return cast(net, squared, self.dtype), cast(net, mean, self.dtype)
 
 
+_KNOWN_ORDER = Requires("ord 1, 2, inf or -inf", lambda call: call.arguments["ord"] in (1, 2, math.inf, -math.inf))
+
+
 @converter(
     aten.linalg_vector_norm.default,
-    Support(dtypes=FLOATS, rules=(Requires("ord 1, 2, inf or -inf", lambda call: call.arguments["ord"] in (1, 2, float("inf"), -float("inf"))),), ignores=("dtype",)),
+    Support(
+        dtypes=FLOATS,
+        rules=(_KNOWN_ORDER,),
+        ignores=("dtype",),
+    ),
 )
-def vector_norm(
-    net: Network, self: Value, ord: Scalar, dim: tuple[int, ...] | None, keepdim: bool, result: Result
-) -> Value:
+def vector_norm(net: Network, self: Value, ord: Scalar, dim: tuple[int, ...] | None, keepdim: bool, result: Result) -> Value:
     """``linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None)``, in float32."""
     wide = cast(net, self, torch.float32)
     axes = axes_of(dim, self.rank)

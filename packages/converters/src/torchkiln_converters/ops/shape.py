@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
-from torchkiln_core import Network, Size, Value
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import Support
+from torchkiln_converters.support import Requires, Support, fake
 from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, transpose
+from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core.size import sizes_of
 
 aten = torch.ops.aten
 
@@ -83,6 +84,24 @@ def _repeat_by_dim(net: Network, value: Value, repeats: tuple[Size, ...]) -> Val
         repeated = expand(net, reshape(net, value, (head, 1, flat)), (head, count, flat))
         value = reshape(net, repeated, (*value.shape[:axis], count * value.shape[axis], *value.shape[axis + 1 :]))
     return value
+
+
+def _keeps_places(call: OpCall) -> bool:
+    """Size and strides are those of the tensor; a dimension of size 1 may have any stride."""
+    tensor = fake(call, "self")
+    size, stride = tuple(call.outputs[0].shape), tuple(call.outputs[0].stride())
+    same_size = sizes_of(tuple(tensor.shape)) == sizes_of(size)
+    pairs = zip(sizes_of(size), sizes_of(tuple(tensor.stride())), sizes_of(stride), strict=True) if same_size else ()
+    return same_size and not call.arguments["storage_offset"] and all(extent == 1 or old == new for extent, old, new in pairs)
+
+
+@converter(
+    aten.as_strided.default,
+    Support(rules=(Requires("the size and strides that the tensor has", _keeps_places),), ignores=("size", "stride", "storage_offset")),
+)
+def as_strided(net: Network, self: Value) -> Value:
+    """``as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)`` that moves nothing, as pooling leaves behind."""
+    return self
 
 
 @converter(aten.pixel_shuffle.default)

@@ -8,7 +8,7 @@ from torchkiln_core import Network, Size, Value
 from torchkiln_core.layers import Linspace
 
 
-def positions(net: Network, count: Size, dtype: torch.dtype, start: int | float = 0, step: int | float = 1) -> Value:
+def positions(net: Network, count: Size, dtype: torch.dtype, start: float = 0, step: float = 1) -> Value:
     """``start + i * step`` for ``i`` in ``[0, count)``: ``[count]`` of int32, int64 or float32; a constant when ``count`` is static."""
     if isinstance(count, int):
         return net.constant(torch.arange(count, dtype=dtype) * step + start)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import sympy
-
 from torchkiln_core import Network, Size, Value
 from torchkiln_core.inference import statically_equal
 from torchkiln_core.layers import Shuffle, Slice
@@ -38,7 +36,7 @@ def reshape(net: Network, value: Value, shape: Sequence[Size]) -> Value:
 def _inferred(net: Network, value: Value, shape: Sequence[Size], known: int) -> bool:
     """Whether a -1 stands for exactly the one symbolic size of ``shape``."""
     (size,) = (size for size in shape if not isinstance(size, int))
-    return same_size(net, sympy.Mul(*(sympy.sympify(dim) for dim in value.shape)), known * size)
+    return same_size(net, product(value.shape), known * size)
 
 
 def permute(net: Network, value: Value, order: Sequence[int]) -> Value:
@@ -79,7 +77,7 @@ def expand(net: Network, value: Value, shape: Sequence[Size]) -> Value:
 
 def window(net: Network, value: Value, start: Sequence[Size], size: Sequence[Size], stride: Sequence[int]) -> Value:
     """A strict slice: element ``i`` of a dimension is ``value[start + i * stride]``."""
-    starts, sizes = _static(start), _static(size)
+    starts, sizes = static_sizes(start), static_sizes(size)
     return net.add(
         Slice(starts, sizes, tuple(stride)),
         value,
@@ -88,7 +86,8 @@ def window(net: Network, value: Value, start: Sequence[Size], size: Sequence[Siz
     )
 
 
-def _static(sizes: Sequence[Size]) -> tuple[int, ...] | None:
+def static_sizes(sizes: Sequence[Size]) -> tuple[int, ...] | None:
+    """The sizes as integers, or ``None`` when one is symbolic."""
     known = tuple(size for size in sizes if isinstance(size, int))
     return known if len(known) == len(sizes) else None
 
@@ -101,3 +100,11 @@ def axis_of(axis: int, rank: int) -> int:
 def axes_of(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """Dimension numbers of PyTorch, where ``None`` and none at all mean every dimension."""
     return tuple(range(rank)) if not axes else tuple(sorted({axis_of(axis, rank) for axis in axes}))
+
+
+def product(sizes: Sequence[Size]) -> Size:
+    """The number of elements of a shape."""
+    result: Size = 1
+    for size in sizes:
+        result = result * size
+    return result

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sympy
 import torch
 
-from torchkiln_core import Network, Size, Value
-from torchkiln_core.layers import Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
 from torchkiln_converters.arrival import Operand, Scalar
 from torchkiln_converters.writing.shapes import reshape, with_rank
+from torchkiln_core import Network, Size, Value
+from torchkiln_core.layers import Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
 
 HALVES = (torch.float16, torch.bfloat16)
 """Dtypes whose arithmetic PyTorch does in float32, rounding once."""
