@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Plan, Target, network_key
+from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Plan, Step, Target, network_key
 from torchkiln_runtime.adapter import Definition, Replay, input_name
 from torchkiln_runtime.library import Collection, Library, require_library
 from torchkiln_runtime.reference import bindings_of
@@ -89,7 +89,7 @@ class _Build:
         self._log.errors.clear()
         serialized = builder.build_serialized_network(definition.network, config)
         if serialized is None:
-            raise self._failure(f"built no engine for {', '.join(targets.names)}")
+            raise self._failure(f"built no engine for {', '.join(targets.names)}", self._guilty(network))
         definition.kept.clear()
         return torch.frombuffer(bytearray(serialized), dtype=torch.uint8)
 
@@ -124,5 +124,16 @@ class _Build:
         if config.add_optimization_profile(profile) < 0:
             raise self._failure("refuses the ranges of the inputs")
 
-    def _failure(self, what: str) -> BuildError:
-        return BuildError(f"{self._library.name} {self._library.version} {what}\n{self._log.text}")
+    def _guilty(self, network: Network) -> Step | None:
+        """The layer that TensorRT names in its reasons, if it names one."""
+        text = self._log.text
+        named = [step for step in network.steps if step.name in text]
+        return max(named, key=lambda step: len(step.name), default=None)
+
+    def _failure(self, what: str, step: Step | None = None) -> BuildError:
+        return BuildError(
+            f"{self._library.name} {self._library.version} {what}\n{self._log.text}",
+            node=None if step is None else step.name,
+            where=None if step is None else step.where,
+            fix=None if step is None else "run the operator in PyTorch with torch_executed_ops",
+        )

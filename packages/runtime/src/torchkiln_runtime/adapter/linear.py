@@ -25,11 +25,24 @@ def convolution(to: Definition, layer: Convolution, input: Any, kernel: Kernel, 
 
 
 def deconvolution(to: Definition, layer: Deconvolution, input: Any, kernel: Kernel, bias: Kernel | None = None) -> Any:
-    """``IDeconvolutionLayer``."""
-    return _windowed(to, to.network.add_deconvolution_nd, kernel.shape[1] * layer.groups, layer, (input, kernel, bias))
+    """``IDeconvolutionLayer``, which TensorRT-RTX lacks in bfloat16: there it runs in float32 between two casts."""
+    maps = kernel.shape[1] * layer.groups
+    bfloat16, float32 = to.dtype(torch.bfloat16), to.dtype(torch.float32)
+    if input.dtype != bfloat16:
+        return _windowed(to, to.network.add_deconvolution_nd, maps, layer, (input, kernel, bias))
+    wide = [None if part is None else _widened(to, part) for part in (kernel, bias)]
+    image = to.network.add_cast(input, float32).get_output(0)
+    result = _windowed(to, to.network.add_deconvolution_nd, maps, layer, (image, *wide))
+    return None if result is None else to.network.add_cast(result.get_output(0), bfloat16)
 
 
-def _windowed(to: Definition, add: Any, maps: int, layer: Convolution | Deconvolution, operands: tuple[Any, Kernel, Kernel | None]) -> Any:
+def _widened(to: Definition, part: Kernel) -> Kernel:
+    if isinstance(part, torch.Tensor):
+        return part.to(torch.float32)
+    return to.network.add_cast(part, to.dtype(torch.float32)).get_output(0)
+
+
+def _windowed(to: Definition, add: Any, maps: int, layer: Convolution | Deconvolution, operands: tuple[Any, ...]) -> Any:
     image, kernel, bias = operands
     none = to.trt.Weights(image.dtype)
     given = [to.weights(part) if isinstance(part, torch.Tensor) else none for part in (kernel, bias)]
