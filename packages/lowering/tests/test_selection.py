@@ -13,8 +13,9 @@ from torch.export import Dim
 from torchkiln_core.errors import LoweringError
 from torchkiln_core.program import InputKind
 from torchkiln_lowering import AtenLowering, Pipeline, standard_decompositions
+from torchkiln_lowering.trace import _refusing_guards
 
-from .programs import Oracle, aten, capture, guard_state, run, targets, whole
+from .programs import ELEMENTARY, Oracle, aten, capture, guard_state, run, targets, whole
 
 
 class Net(nn.Module):
@@ -172,3 +173,35 @@ def test_a_decomposition_never_returns_the_input_for_a_copy() -> None:
     lowered = AtenLowering(decompositions=table).lower(whole(torch.lgamma, (torch.randn(3),)), Oracle())
     x = torch.randn(3)
     assert run(lowered, x)[0].data_ptr() != x.data_ptr()
+
+
+def test_one_call_in_torch_is_better_than_its_debris() -> None:
+    """``roll`` is index arithmetic around one gather, which this oracle refuses."""
+    lowered = AtenLowering().lower(
+        whole(lambda x: torch.roll(x, 1, 0) + 1, (torch.randn(3, 4),)), Oracle(base=ELEMENTARY - {aten.cat.default})
+    )
+    assert targets(lowered) == [aten.roll.default, aten.add.Tensor]
+
+
+def test_convolution_of_a_dynamic_batch() -> None:
+    """The backend that eager picks depends on the batch size; decomposing must not guard on it."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    program = capture(net, (torch.randn(2, 3, 9, 9),), ({0: Dim.DYNAMIC},))
+    guards = guard_state(program)
+    lowered = AtenLowering().lower(program, Oracle())
+    assert guard_state(program) == guards
+    assert set(targets(lowered)) <= Oracle().targets
+    x = torch.randn(17, 3, 9, 9)
+    torch.testing.assert_close(run(lowered, x)[0], net(x))
+
+
+def test_guards_are_refused_in_every_torch() -> None:
+    """The fallback for a torch without ``error_on_new_guards``."""
+    program = whole(lambda x: x + 1, (torch.randn(4, 2),), (({0: Dim("n", min=2, max=64)},),))
+    size = program.module.graph.output_node().args[0][0].meta["val"].shape[0]
+    shapes = size.node.shape_env
+    guards = guard_state(program)
+    with _refusing_guards(shapes), pytest.raises(Exception, match="would guard on"):
+        bool(size == 7)
+    assert guard_state(program) == guards
+    assert "_check_frozen" not in vars(shapes)

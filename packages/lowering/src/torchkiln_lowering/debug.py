@@ -25,8 +25,8 @@ def value_check(program: Program) -> Check:
     """
     inputs = _make_inputs(program)
 
-    def check(item: Pass, before: torch.fx.GraphModule, after: torch.fx.GraphModule) -> None:
-        compare(item.name, _run(before, inputs), _run(after, inputs))
+    def check(item: Pass, before: torch.fx.Graph, after: torch.fx.GraphModule) -> None:
+        compare(item.name, _run(torch.fx.GraphModule(after, before), inputs), _run(after, inputs))
 
     return check
 

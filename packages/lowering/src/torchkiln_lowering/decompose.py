@@ -91,12 +91,15 @@ class _Expander:
             return self._graph.call_function(_held, tuple(mapping.get(value) for value in wanted))  # type: ignore[arg-type]
 
     def _worthwhile(self, before: torch.fx.Node, node: torch.fx.Node) -> bool:
-        """Whether a call that computes is accepted; where nothing computes (only views and sizes), whether all are accepted."""
+        """Whether more of the calls that compute are accepted than refused: one call in PyTorch is better than its debris there.
+
+        Where nothing computes (only views and sizes), all must be accepted.
+        """
         calls = [inner for inner in _between(before, node) if isinstance(inner.target, OpOverload) and has_tensor(inner)]
-        computing = [inner for inner in calls if not is_free(inner)]
-        if computing:
-            return any(self._oracle.reject(OpCall.from_node(inner)) is None for inner in computing)
-        return all(self._oracle.reject(OpCall.from_node(inner)) is None for inner in calls)
+        # Index arithmetic that moves floating-point elements is no gain.
+        computing = [inner for inner in calls if not is_free(inner) and _is_floating(inner) >= _is_floating(node)]
+        refused = sum(self._oracle.reject(OpCall.from_node(inner)) is not None for inner in computing or calls)
+        return len(computing) > 2 * refused if computing else refused == 0
 
     def _fits(self, node: torch.fx.Node, values: dict[int, Any]) -> bool:
         """Makes each new value equal the old one in dtype, shape, strides and freshness."""
@@ -155,6 +158,12 @@ def _is_candidate(node: torch.fx.Node) -> bool:
         and not has_effects(node)
         and not node.meta.get("unbacked_bindings")
     )
+
+
+def _is_floating(node: torch.fx.Node) -> bool:
+    value = node.meta["val"]
+    tensors = value if isinstance(value, (tuple, list)) else (value,)
+    return any(isinstance(item, torch.Tensor) and item.dtype.is_floating_point for item in tensors)
 
 
 def _between(before: torch.fx.Node, after: torch.fx.Node) -> Iterator[torch.fx.Node]:

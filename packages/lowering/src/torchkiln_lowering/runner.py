@@ -18,11 +18,11 @@ from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind, same_
 from torchkiln_lowering.pipeline import Pass, Pipeline
 from torchkiln_lowering.trace import without_new_guards
 
-Check = Callable[[Pass, torch.fx.GraphModule, torch.fx.GraphModule], None]
+Check = Callable[[Pass, torch.fx.Graph, torch.fx.GraphModule], None]
 """Compares the graph before and after a pass; raises what is wrong."""
 
 
-def no_check(item: Pass, before: torch.fx.GraphModule, after: torch.fx.GraphModule) -> None:
+def no_check(item: Pass, before: torch.fx.Graph, after: torch.fx.GraphModule) -> None:
     """Compares nothing."""
 
 
@@ -38,7 +38,7 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
     done: list[str] = []
     changed = False
     for item in pipeline.passes:
-        before = copied(module)
+        before = copied_graph(module.graph)
         try:
             if item.run(module):
                 changed = True
@@ -53,25 +53,30 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
 
 def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The module with a graph of its own; metadata, submodules and tensors are shared."""
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(module.graph, {}))
-    graph.output_node().meta = dict(module.graph.output_node().meta)
-    result = torch.fx.GraphModule(module, graph)
+    result = torch.fx.GraphModule(module, copied_graph(module.graph))
     result.meta = dict(module.meta)
     return result
 
 
-def pass_error(name: str, done: list[str], before: torch.fx.GraphModule, error: Exception) -> LoweringError:
+def copied_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """The graph with nodes of its own; metadata is shared."""
+    result = torch.fx.Graph()
+    result.output(result.graph_copy(graph, {}))
+    result.output_node().meta = dict(graph.output_node().meta)
+    return result
+
+
+def pass_error(name: str, done: list[str], before: torch.fx.Graph, error: Exception) -> LoweringError:
     """An error that says which pass failed, what ran before it, and carries the graph that it got."""
     node = error.node if isinstance(error, LoweringError) else None
     where = error.where if isinstance(error, LoweringError) else None
     reason = error.message if isinstance(error, LoweringError) else f"{type(error).__name__}: {error}"
     failure = LoweringError(f"pass {name} failed after passes [{', '.join(done)}]: {reason}", node=node, where=where)
-    failure.add_note(f"graph before {name}:\n{before.graph}")
+    failure.add_note(f"graph before {name}:\n{before}")
     return failure
 
 
-def settle(module: torch.fx.GraphModule, before: torch.fx.GraphModule) -> None:
+def settle(module: torch.fx.GraphModule, before: torch.fx.Graph) -> None:
     """Brings an edited graph in order: no dead code, valid, metadata on every node, inputs and outputs as before.
 
     Raises:
@@ -79,9 +84,9 @@ def settle(module: torch.fx.GraphModule, before: torch.fx.GraphModule) -> None:
     """
     module.graph.eliminate_dead_code(has_effects)
     module.graph.lint()
-    _check_inputs(module.graph, before.graph)
-    _infer(module, before.graph)
-    _check_outputs(module.graph, before.graph)
+    _check_inputs(module.graph, before)
+    _infer(module, before)
+    _check_outputs(module.graph, before)
     module.recompile()
 
 
@@ -134,11 +139,22 @@ def _infer(module: torch.fx.GraphModule, before: torch.fx.Graph) -> None:
 def _is_new(node: torch.fx.Node, old: torch.fx.Node | None) -> bool:
     if old is None or "val" not in node.meta or old.target is not node.target:
         return True
+    (mine, inputs), (theirs, old_inputs) = _signature(node), _signature(old)
+    if mine != theirs or len(inputs) != len(old_inputs):
+        return True
+    pairs = zip(inputs, old_inputs, strict=True)
+    return not all("val" in new.meta and same_layout(new.meta["val"], was.meta.get("val")) for new, was in pairs)
 
-    def signature(call: torch.fx.Node) -> str:
-        return repr((call.args, dict(sorted(call.kwargs.items()))))
 
-    return signature(node) != signature(old)
+def _signature(node: torch.fx.Node) -> tuple[str, list[torch.fx.Node]]:
+    """The text of a call with its inputs left out, and those inputs in order."""
+    inputs: list[torch.fx.Node] = []
+
+    def place(source: torch.fx.Node) -> str:
+        inputs.append(source)
+        return "<node>"
+
+    return repr(map_arg((node.args, dict(sorted(node.kwargs.items()))), place)), inputs
 
 
 def _fake_result(node: torch.fx.Node, mode: Any) -> Any:

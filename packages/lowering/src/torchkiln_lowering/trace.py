@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 import torch.fx
+import torch.fx.experimental._config
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_leaves
 
@@ -36,10 +38,27 @@ def without_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if shapes is not None:
             stack.enter_context(shapes.ignore_fresh_unbacked_symbols())
-            stack.enter_context(shapes.error_on_new_guards())
+            stack.enter_context(shapes.error_on_new_guards() if hasattr(shapes, "error_on_new_guards") else _refusing_guards(shapes))
+        # Checks that have a safe answer for undecided sizes (the backend of a convolution) take it instead of guarding.
+        # (`patch` is put into the module by torch's config machinery, where type checkers do not see it.)
+        stack.enter_context(torch.fx.experimental._config.patch(backed_size_oblivious=True))  # type: ignore[attr-defined]
         stack.enter_context(torch.no_grad())
         stack.enter_context(mode)
         yield
+
+
+@contextlib.contextmanager
+def _refusing_guards(shapes: ShapeEnv) -> Iterator[None]:
+    """``error_on_new_guards`` for a torch without it: the hook that runs ahead of every new guard raises."""
+
+    def refuse(expression: object, value: object) -> None:
+        raise _NotTraceable(f"it would guard on {expression} == {value}")
+
+    shapes.__dict__["_check_frozen"] = refuse
+    try:
+        yield
+    finally:
+        del shapes.__dict__["_check_frozen"]
 
 
 class CallTracer:

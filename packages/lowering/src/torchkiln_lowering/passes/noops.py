@@ -68,7 +68,9 @@ def remove_noops(module: torch.fx.GraphModule) -> bool:
             node.replace_all_uses_with(source)
             graph.erase_node(node)
             changed = True
-            roots = storage_roots(graph) if node.target in COPIES else roots
+            for other, own in roots.items():
+                if node in own:
+                    roots[other] = (own - {node}) | roots[source]
     return changed
 
 
