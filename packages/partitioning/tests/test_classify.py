@@ -186,6 +186,18 @@ def test_calls_on_several_devices_stay_in_pytorch(capture, oracle):
     assert "sin" not in found
 
 
+@pytest.mark.parametrize(("refused", "reason"), [((), None), (("full",), "device")])
+def test_scalar_constants_on_the_cpu_are_embedded(capture, oracle, refused, reason):
+    program = capture(lambda x: torch.where(x > 0, x, torch.full((), 2.0)), X)
+    fake = next(iter(program.module.graph.nodes)).meta["val"].fake_mode
+    for node in program.module.graph.nodes:
+        if isinstance(node.meta.get("val"), torch.Tensor) and node.name != "full":
+            with fake:
+                node.meta["val"] = torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype, device=torch.device("cuda", 0))
+    partition = LevelPartitioner(PartitionOptions(min_block_size=1)).partition(program, oracle(*refused))
+    assert rules(partition).get("where") == reason
+
+
 def test_tensor_attributes_are_refused(capture, oracle):
     program = capture(lambda x: x.sin(), X)
     graph = program.module.graph

@@ -5,7 +5,7 @@ import torch
 
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.rejection import Rejection
-from torchkiln_partitioning import LevelPartitioner
+from torchkiln_partitioning import LevelPartitioner, divide
 
 ANY_SIZE = PartitionOptions(min_block_size=1)
 
@@ -29,6 +29,29 @@ def test_small_engines_run_in_pytorch(capture, oracle, check, kinds):
     partition = LevelPartitioner().partition(capture(classic, args), oracle("lgamma"))
     assert kinds(partition) == ["torch"]
     assert sorted(item.rule for item in partition.rejections) == ["min-block-size"] * 4 + ["no-converter"] * 3
+    check(partition, *args)
+
+
+def test_small_engines_merge_in_place_when_dividing_anew_does_not_help(capture, oracle, check, kinds, monkeypatch):
+    def function(x):
+        x = torch.lgamma(x.sin().cos().sin()).tanh()
+        return torch.lgamma(x).sin().cos()
+
+    real = divide.divide
+    monkeypatch.setattr(
+        divide, "divide", lambda placement: real(placement) if not placement_has_minimum(placement) else scattered(placement)
+    )
+
+    def placement_has_minimum(placement):
+        return any(item.rule == "min-block-size" for item in placement.rejections.values())
+
+    def scattered(placement):
+        return divide.Division(placement, tuple(divide.Group(kind, (node,)) for node, kind in placement.kinds.items()))
+
+    args = (torch.rand(3) + 1,)
+    partition = LevelPartitioner(PartitionOptions(min_block_size=2)).partition(capture(function, args), oracle("lgamma"))
+    assert kinds(partition) == ["engine", "torch", "engine"]
+    assert partition.segments[1].calls == ("aten.lgamma.default", "aten.tanh.default", "aten.lgamma.default")
     check(partition, *args)
 
 
@@ -137,6 +160,26 @@ def test_failed_builds_move_their_calls(capture, oracle, check, kinds):
     assert kinds(second) == ["engine", "torch"]
     assert {item.rule for item in second.rejections} == {"no-converter", "build-failed"}
     check(second, *args)
+
+
+def test_calls_of_constants_only_are_no_engine(capture, oracle, check, kinds):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.rand(3))
+
+        def forward(self, x):
+            return torch.lgamma(self.weight.sin()) + x.cos()
+
+    args = (torch.rand(3),)
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(Model(), args), oracle("lgamma"))
+    assert kinds(partition) == ["torch", "engine"] or kinds(partition) == ["engine", "torch", "engine"]
+    assert all(segment.inputs for segment in partition.segments if segment.kind == "engine")
+    check(partition, *args)
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(lambda x: (torch.arange(3).sin(), torch.lgamma(x)), args), oracle("lgamma"))
+    assert kinds(partition) == ["torch"]
+    assert [item.rule for item in partition.rejections] == ["constant", "no-converter"]
+    check(partition, *args)
 
 
 def test_dead_calls_are_left_out(capture, oracle, check):

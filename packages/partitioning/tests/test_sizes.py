@@ -147,6 +147,21 @@ def test_sizes_of_unknown_range_do_not_enter_engines(capture, oracle, check):
     check(partition, *args)
 
 
+def test_number_is_not_read_from_a_tensor_of_unknown_extent(capture, oracle, check):
+    def function(x, y):
+        found = torch.nonzero(y).float().sum(1, keepdim=True).expand(-1, x.shape[0])
+        return torch.lgamma(found).sum(0) + 1, torch.lgamma(y.sin()).sum() * torch.ones(x.shape[0] * 2).cos()
+
+    args = (torch.rand(4, 3), torch.tensor([0.0, 1.0, 2.0]))
+    program = capture(function, args, ({0: Dim("b", min=2, max=8)}, None))
+    program = dataclasses.replace(program, dims={name: dim for name, dim in program.dims.items() if not name.startswith("u")})
+    partition = LevelPartitioner(ANY_SIZE).partition(program, oracle("lgamma"))
+    for segment in partition.segments:
+        if segment.kind == "engine":
+            input_specs(segment, program.dims)
+    check(partition, *args)
+
+
 def test_input_specs_bound_expressions(capture, oracle):
     def function(x):
         return torch.lgamma(torch.cat([x, x])).relu()

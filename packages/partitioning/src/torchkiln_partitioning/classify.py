@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -48,12 +48,18 @@ def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, ref
     in_modules = find_executed(operators, refusals.options.torch_executed_modules)
     home = _home_device(view.nodes)
     result: dict[torch.fx.Node, Rejection] = {}
+
+    def embedded(value: torch.fx.Node) -> bool:
+        """Whether an engine holds a scalar itself, so that it does not matter that it lives on the CPU."""
+        held = view.roles[value] is Role.WEIGHT or (view.roles[value] is Role.CHEAP and value not in result)
+        return held and is_tensor(value) and value.meta["val"].dim() == 0 and value.meta["val"].device.type == "cpu"
+
     for node in operators:
         found = (
             _by_user(node, refusals, in_modules)
             or _by_failure(node, view, refusals)
             or _by_effect(node, view)
-            or _by_tensors(node, home)
+            or _by_tensors(node, home, embedded)
             or oracle.reject(OpCall.from_node(node))
             or _by_numbers(node, view, recipes)
         )
@@ -88,10 +94,11 @@ def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
     return found
 
 
-def _by_tensors(node: torch.fx.Node, home: torch.device | None) -> Rejection | None:
+def _by_tensors(node: torch.fx.Node, home: torch.device | None, embedded: Callable[[torch.fx.Node], bool]) -> Rejection | None:
     """Checks what every tensor at an engine must be: on the one device of the program's engines, dense, and real."""
-    tensors = _tensors(item.meta.get("val") for item in (*node.all_input_nodes, node))
-    devices = sorted({str(tensor.device) for tensor in tensors})
+    values = (*node.all_input_nodes, node)
+    tensors = _tensors(value.meta.get("val") for value in values)
+    devices = sorted({str(tensor.device) for tensor in _tensors(value.meta.get("val") for value in values if not embedded(value))})
     if len(devices) > 1:
         return reject(node, "device", f"expected tensors on one device, got {', '.join(devices)}")
     if devices and devices != [str(home)]:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch.fx
-
 from torchkiln_core.errors import PartitionError
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.partition import Partition
 from torchkiln_core.program import Program
 from torchkiln_core.rejection import Rejection, SupportOracle
-from torchkiln_partitioning.classify import Refusals, classify, reject
+from torchkiln_partitioning.classify import Refusals, classify
 from torchkiln_partitioning.divide import Division, divide, divide_with_minimum
 from torchkiln_partitioning.draft import Draft, draft_segments
 from torchkiln_partitioning.executed_ops import ExecutedOps
-from torchkiln_partitioning.levels import Kind
+from torchkiln_partitioning.limits import beyond_limits
 from torchkiln_partitioning.placement import Placement, place
-from torchkiln_partitioning.shapes import unranged_symbols
-from torchkiln_partitioning.sizes import dims_of, expression_of, find_recipes
+from torchkiln_partitioning.sizes import find_recipes
 from torchkiln_partitioning.stitch import stitch
-from torchkiln_partitioning.view import is_tensor, view_program
+from torchkiln_partitioning.view import view_program
 
 _DEFAULTS = PartitionOptions()
 
@@ -51,9 +48,9 @@ class LevelPartitioner:
         recipes = find_recipes(view)
         placement = place(view, recipes, classify(view, recipes, oracle, self._refusals))
         division, drafts = self._divide(placement)
-        unranged = _unranged(division, drafts)
-        if unranged:
-            division, drafts = self._divide(placement.without(unranged))
+        while refused := beyond_limits(division, drafts):
+            placement = placement.without(refused)
+            division, drafts = self._divide(placement)
         if self._options.require_full_compilation:
             _require_full(division.placement)
         return stitch(division, drafts)
@@ -65,28 +62,6 @@ class LevelPartitioner:
         else:
             division = divide_with_minimum(placement, self._options.min_block_size)
         return division, draft_segments(division)
-
-
-def _unranged(division: Division, drafts: tuple[Draft, ...]) -> dict[torch.fx.Node, Rejection]:
-    """Calls that touch sizes of unknown range, if an engine would take one in: its profile needs a maximum.
-
-    All of them at once, so that no further division can bring such a size to an engine.
-    """
-    placement = division.placement
-    dims = placement.view.program.dims
-
-    def unknown(node: torch.fx.Node) -> tuple[str, ...]:
-        size = expression_of(node)
-        return unranged_symbols(dims_of(node) if is_tensor(node) else () if size is None else (size,), dims)
-
-    if not any(unknown(node) for draft in drafts if draft.kind is Kind.ENGINE for node in draft.inputs):
-        return {}
-    refused: dict[torch.fx.Node, Rejection] = {}
-    for call, kind in placement.kinds.items():
-        names = dict.fromkeys(name for node in call.all_input_nodes for name in unknown(node))
-        if kind is Kind.ENGINE and names:
-            refused[call] = reject(call, "range", f"expected sizes of known range, got {', '.join(names)}")
-    return refused
 
 
 def _require_full(placement: Placement) -> None:

@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from torchkiln_core.size import Size, size_of, sizes_of
+from torchkiln_partitioning.shapes import unranged_symbols
 from torchkiln_partitioning.view import SIZE_READERS, ProgramView, Role, aten, is_tensor
 
 
@@ -67,17 +68,24 @@ def expression_of(node: torch.fx.Node) -> Size | None:
     return size_of(value) if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool) else None
 
 
+def sizes_held(node: torch.fx.Node) -> tuple[Size, ...]:
+    """The sizes that a value consists of: those of a tensor's shape, or the integer itself."""
+    size = expression_of(node)
+    return dims_of(node) if is_tensor(node) else () if size is None else (size,)
+
+
 def find_recipes(view: ProgramView) -> SizeRecipes:
     """A recipe for every number of the program that can be read from shapes.
 
     The dimensions of the program's own inputs come first, since they cost no dependency; then the tensor that the program itself reads
-    the size of; then the first tensor of the graph that carries the expression.
+    the size of; then the first tensor of the graph that carries the expression. A tensor of unknown extent is no source for a number of
+    known range: no engine could take it in.
     """
     inputs: dict[Size, DimOf] = {}
     made: dict[Size, DimOf] = {}
     for node in view.nodes:
         role = view.roles[node]
-        if is_tensor(node) and role in (Role.INPUT, Role.CALL, Role.PART):
+        if is_tensor(node) and role in (Role.INPUT, Role.CALL, Role.PART) and not _unranged(node, view):
             for dim, size in enumerate(dims_of(node)):
                 if not isinstance(size, int):
                     (inputs if role is Role.INPUT else made).setdefault(size, DimOf(node, dim))
@@ -122,13 +130,25 @@ class _Recipes:
         if size is not None and size in self._inputs:
             return self._inputs[size]
         if self._view.roles[node] is Role.SIZE:
-            if node.target is aten.sym_size.int:
-                tensor, dim = node.args[0], node.args[1]
-                if isinstance(tensor, torch.fx.Node) and tensor in self._view.owners and isinstance(dim, int):
-                    return DimOf(tensor, dim)
-            elif node.target not in SIZE_READERS and all(other in self.recipes for other in node.all_input_nodes):
+            own = self._own_shape(node)
+            if own is not None:
+                return own
+            if node.target not in SIZE_READERS and all(other in self.recipes for other in node.all_input_nodes):
                 return Recomputed(node)
         return self._made.get(size) if size is not None else None
+
+    def _own_shape(self, node: torch.fx.Node) -> DimOf | None:
+        """The dimension that the program itself reads, if an engine could take the tensor in."""
+        if node.target is not aten.sym_size.int:
+            return None
+        tensor, dim = node.args[0], node.args[1]
+        if not isinstance(tensor, torch.fx.Node) or not isinstance(dim, int) or tensor not in self._view.owners:
+            return None
+        return DimOf(tensor, dim) if _unranged(node, self._view) or not _unranged(tensor, self._view) else None
+
+
+def _unranged(node: torch.fx.Node, view: ProgramView) -> tuple[str, ...]:
+    return unranged_symbols(sizes_held(node), view.program.dims)
 
 
 def _literal(value: Any) -> Literal | None:

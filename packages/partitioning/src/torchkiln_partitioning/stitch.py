@@ -38,10 +38,13 @@ def stitch(division: Division, drafts: Sequence[Draft]) -> Partition:
     weights = _stitched_weights(placement, drafts, used | outside)
     writer = _Writer(placement, weights)
     homes = Homes.of(division).number
-    writer.check([node for node in checks if homes[node] < 0])
+    due: dict[int, list[torch.fx.Node]] = {}
+    for node in checks:
+        due.setdefault(homes[node], []).append(node)
+    writer.check(due.get(-1, ()))
     for number, (segment, draft, made) in enumerate(zip(segments, drafts, outputs, strict=True)):
         writer.call(segment, draft, made)
-        writer.check([node for node in checks if homes[node] == number])
+        writer.check(due.get(number, ()))
     module = writer.finish(segments)
     rejections = tuple(placement.rejections[node] for node in view.nodes if node in placement.rejections)
     return Partition(view.program, module, tuple(node.name for node in weights), tuple(segments), rejections)
