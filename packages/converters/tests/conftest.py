@@ -1,0 +1,79 @@
+"""Loads the tables of operator calls, and makes the converter and builder that the tests check them with."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchkiln_converters import ConverterRegistry, NetworkConverter, builtin_converters
+from torchkiln_core import BuildOptions
+from torchkiln_testing import OpCase
+
+_REGISTRY = ConverterRegistry(builtin_converters())
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _tables() -> Iterator[OpCase]:
+    for path in sorted((Path(__file__).parent / "tables").glob("*.py")):
+        spec = importlib.util.spec_from_file_location(f"converter_table_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield from module.CASES
+
+
+def _over_dtypes(case: OpCase) -> Iterator[OpCase]:
+    """A case with floating tensors runs in every floating dtype that the converter's ``Support`` names."""
+    if not any(tensor.is_floating_point() for tensor in case.tensors()):
+        yield case
+        return
+    for dtype in _FLOATS:
+        if dtype in _REGISTRY[case.op].support.dtypes:
+            yield case.with_floats(dtype)
+
+
+CASES = list(_tables())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``row`` runs over the tables, ``case`` over the tables and dtypes."""
+    if "row" in metafunc.fixturenames:
+        metafunc.parametrize("row", CASES, ids=str)
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", [item for row in CASES for item in _over_dtypes(row)], ids=str)
+
+
+@pytest.fixture(scope="session")
+def registry() -> ConverterRegistry:
+    """The converters of this package, without those of installed packages."""
+    return _REGISTRY
+
+
+@pytest.fixture(scope="session")
+def converter(registry: ConverterRegistry) -> NetworkConverter:
+    """What the tables are checked with."""
+    return NetworkConverter(registry)
+
+
+@pytest.fixture(scope="session")
+def cases() -> list[OpCase]:
+    """Every row of the tables."""
+    return CASES
+
+
+@pytest.fixture(scope="session")
+def builder() -> Any:
+    """The TensorRT builder, where the runtime package and a TensorRT library are installed; converters need neither."""
+    if importlib.util.find_spec("torchkiln_runtime") is None:
+        pytest.skip("torchkiln_runtime is not installed")
+    runtime = importlib.import_module("torchkiln_runtime")
+    if runtime.find_library() is None:
+        pytest.skip("no TensorRT library is installed")
+    return runtime.TensorRTBuilder(BuildOptions(targets=("sm_89",)))

@@ -1,0 +1,108 @@
+"""Rows of reductions and order."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchkiln_testing import OpCase, OpClass
+
+aten = torch.ops.aten
+X = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1))
+SPECIAL = torch.tensor([[math.inf, 1.0, 2.0], [-math.inf, 3.0, 0.0], [math.nan, 1.0, 1.0]])
+I64 = torch.tensor([[5, -2, 7], [2**33, 1, 1]])
+I32 = torch.tensor([[5, -2, 7], [3, 1, 1]], dtype=torch.int32)
+FLAGS = torch.tensor([[True, False, True], [False, False, False]])
+TIES = torch.tensor([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0]])
+DYNAMIC = ((0, 0), (0, 1))
+
+
+def reduced(op, *args, dynamic=(), results=None, **kwargs):
+    return OpCase(op, args, kwargs, dynamic, (), OpClass.REDUCTION, results)
+
+
+def exact(op, *args, dynamic=(), results=None, **kwargs):
+    return OpCase(op, args, kwargs, dynamic, (), OpClass.EXACT, results)
+
+
+SUMS = [
+    reduced(aten.sum.dim_IntList, X, [1]),
+    reduced(aten.sum.dim_IntList, X, [-1, 0], True, dynamic=DYNAMIC),
+    reduced(aten.sum.dim_IntList, X, []),
+    reduced(aten.sum.dim_IntList, X, None),
+    reduced(aten.sum.dim_IntList, I64, [1]),
+    reduced(aten.sum.dim_IntList, I32, [1]),
+    reduced(aten.sum.dim_IntList, FLAGS, [1]),
+    reduced(aten.sum.dim_IntList, X, [1], dtype=torch.float32),
+    reduced(aten.sum.dim_IntList, torch.tensor(2.0), [0]),
+    reduced(aten.sum.dim_IntList, torch.full((4, 3), 60000.0), [0]),
+    reduced(aten.sum.default, X),
+    reduced(aten.sum.default, FLAGS),
+    reduced(aten.mean.dim, X, [1, 2], dynamic=DYNAMIC),
+    reduced(aten.mean.dim, X, [-1], True),
+    reduced(aten.mean.dim, torch.full((4, 3), 60000.0), [0]),
+    reduced(aten.mean.default, X),
+    reduced(aten.prod.dim_int, X, 1),
+    reduced(aten.prod.dim_int, I64, -1, True),
+    reduced(aten.prod.default, X[0]),
+    reduced(aten.cumsum.default, X, 1, dynamic=DYNAMIC),
+    reduced(aten.cumsum.default, I32, -1),
+    reduced(aten.cumsum.default, FLAGS, 1),
+    reduced(aten.cumsum.default, torch.tensor(2.0), 0),
+    reduced(aten.var.correction, X, [1], correction=1),
+    reduced(aten.var.correction, X, None),
+    reduced(aten.var.correction, X, [0, 1], correction=0, keepdim=True, dynamic=DYNAMIC),
+    reduced(aten.var.correction, X, [0, 1], correction=1, dynamic=DYNAMIC),
+    reduced(aten.var.correction, X[:1], [0], correction=1),
+    reduced(aten.std.correction, X, [-1], correction=1),
+    reduced(aten.var_mean.correction, X, [1], correction=0, keepdim=True),
+    reduced(aten.linalg_vector_norm.default, X, 2, [1], True, dynamic=DYNAMIC),
+    reduced(aten.linalg_vector_norm.default, X, 1, [0, 2]),
+    reduced(aten.linalg_vector_norm.default, X, math.inf),
+    reduced(aten.linalg_vector_norm.default, X, -math.inf, [1]),
+]
+
+EXTREMES = [
+    exact(aten.amax.default, X, [1], dynamic=DYNAMIC),
+    exact(aten.amax.default, X),
+    exact(aten.amax.default, SPECIAL, [1]),
+    exact(aten.amin.default, I64, [-1], True),
+    exact(aten.amin.default, SPECIAL, [1]),
+    exact(aten.amax.default, torch.tensor(2.0), [0]),
+    exact(aten.max.default, X),
+    exact(aten.min.default, I32),
+    *(
+        exact(getattr(getattr(aten, name), overload), values, *args)
+        for name in ("any", "all")
+        for values in (FLAGS, X, I64)
+        for overload, args in (("default", ()), ("dim", (1,)), ("dim", (-1, True)), ("dims", ([0, 1],)), ("dims", (None, True)))
+    ),
+]
+
+ORDER = [
+    exact(aten.argmax.default, X, 1),
+    exact(aten.argmax.default, TIES, -1, True),
+    exact(aten.argmax.default, X),
+    exact(aten.argmax.default, X, None, True),
+    exact(aten.argmax.default, SPECIAL, 1),
+    exact(aten.argmax.default, torch.tensor(2.0)),
+    exact(aten.argmax.default, X, 2, dynamic=DYNAMIC),
+    exact(aten.argmin.default, TIES, -1),
+    exact(aten.argmin.default, I64, 0),
+    exact(aten.max.dim, X, 1, dynamic=DYNAMIC),
+    exact(aten.max.dim, TIES, 1, True),
+    exact(aten.max.dim, torch.tensor(2.0), 0),
+    exact(aten.min.dim, I64, -1),
+    exact(aten.topk.default, X, 3, 1),
+    exact(aten.topk.default, X, 2, -1, False, dynamic=DYNAMIC),
+    exact(aten.topk.default, I64, 2),
+    exact(aten.sort.default, X, 1),
+    exact(aten.sort.default, X, -1, True, dynamic=DYNAMIC),
+    exact(aten.sort.stable, TIES, stable=True, dim=1),
+    exact(aten.sort.stable, TIES, stable=True, dim=1, descending=True),
+    exact(aten.sort.default, I32),
+    exact(aten.sort.default, torch.tensor(2.0)),
+]
+
+CASES = SUMS + EXTREMES + ORDER
