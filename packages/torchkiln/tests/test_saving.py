@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def compiled_net(**options: object) -> tuple[Net, CompiledModule]:
     net = Net().eval()
     dynamic = {"x": {0: Dim("rows", min=1, max=16)}, "scale": None, "mask": {}}
     compiled = torchkiln.compile(
-        net, (torch.randn(3, 4),), {"mask": torch.ones(2)}, dynamic_shapes=dynamic, engine="reference", min_block_size=1, **options
+        net, (torch.randn(3, 4), float("inf")), {"mask": torch.ones(2)}, dynamic_shapes=dynamic, engine="reference", min_block_size=1, **options
     )
     return net, compiled
 
@@ -42,7 +43,7 @@ def compiled_net(**options: object) -> tuple[Net, CompiledModule]:
 SCRIPT = """
 import sys, torch, torchkiln
 compiled = torchkiln.load(sys.argv[1], engine="reference")
-torch.save([compiled(x, mask=torch.ones(2)) for x in torch.load(sys.argv[2])], sys.argv[3])
+torch.save([compiled(x, float('inf'), mask=torch.ones(2)) for x in torch.load(sys.argv[2])], sys.argv[3])
 """
 
 
@@ -66,10 +67,10 @@ def test_a_loaded_module_behaves_like_the_compiled_one(tmp_path: Path) -> None:
     x = torch.randn(5, 4)
     with torch.no_grad():
         for _ in range(3):
-            assert_same(net(x, mask=torch.ones(2)), loaded(x, mask=torch.ones(2)), OpClass.REDUCTION)
-    assert loaded(x, mask=torch.ones(2))["t"]._base is x
+            assert_same(net(x, mask=torch.ones(2)), loaded(x, math.inf, mask=torch.ones(2)), OpClass.REDUCTION)
+    assert loaded(x, math.inf, mask=torch.ones(2))["t"]._base is x
     with pytest.raises(torchkiln.ShapeOutOfProfile, match="1 to 16, got 17"):
-        loaded(torch.randn(17, 4), mask=torch.ones(2))
+        loaded(torch.randn(17, 4), math.inf, mask=torch.ones(2))
     with pytest.raises(ValueError, match="scale"):
         loaded(x, 1.0, mask=torch.ones(2))
 

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind as ExportInputKind
 from torchkiln_core import ExportError, InputKind, Program, ProgramInput
 
 from torchkiln.convention import CallingConvention, read_convention
+from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
 
 WeightSource = Callable[[], Mapping[str, torch.Tensor]]
@@ -75,7 +76,8 @@ def capture(exported: ExportedProgram, model: object) -> Captured:
     """
     with torch.no_grad():
         functional = exported.run_decompositions({})
-    convention, module = read_convention(functional, _parameter_names(model))
+    shown_names = rename_placeholders(functional)
+    convention, module = read_convention(functional, _parameter_names(model), shown_names)
     mutated = set(convention.mutated_buffers)
     inputs: list[ProgramInput] = []
     weight_targets: dict[str, str] = {}
@@ -95,7 +97,7 @@ def capture(exported: ExportedProgram, model: object) -> Captured:
             case _:
                 raise ExportError(f"input {name or spec.target}: expected a tensor, got {spec.kind.name.lower()}")
     reader = _WeightReader(exported, model, weight_targets)
-    program = Program(module, tuple(inputs), reader.weights(), ranges_of(module))
+    program = Program(module, tuple(inputs), reader.weights(), ranges_of(module, functional.range_constraints))
     return Captured(program, convention, reader.weights, lambda: tuple(reader.read(target) for target in convention.mutated_buffers))
 
 

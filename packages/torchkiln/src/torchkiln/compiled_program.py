@@ -11,20 +11,34 @@ import torch.fx
 from torchkiln_core import Partition
 from torchkiln_core.stages import Engine
 
+from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 
 
 class EngineCall(torch.nn.Module):
-    """An engine as a submodule of the stitched graph."""
+    """An engine as a submodule of the stitched graph.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: Gives contiguous outputs.
+        layouts: For each output, the order of its dimensions in memory where eager's is another than contiguous, else ``None``: a view
+            further on may depend on it.
+    """
+
+    def __init__(self, engine: Engine, layouts: Sequence[tuple[int, ...] | None]) -> None:
         super().__init__()
         self.engine = engine
+        self._layouts = [(index, order) for index, order in enumerate(layouts) if order is not None]
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Runs the engine."""
-        return self.engine(*inputs)
+        outputs = self.engine(*inputs)
+        if not self._layouts:
+            return outputs
+        arranged = list(outputs)
+        for index, order in self._layouts:
+            arranged[index] = arrange(outputs[index], order)
+        return tuple(arranged)
 
 
 class StitchedProgram:
@@ -36,15 +50,15 @@ class StitchedProgram:
         weights: Values of the trailing placeholders.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, engines: Mapping[str, Engine], weights: Sequence[torch.Tensor]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, engines: Mapping[str, EngineCall], weights: Sequence[torch.Tensor]) -> None:
         self.module = module
         self.weights = tuple(weights)
         for name, engine in engines.items():
             self.install(name, engine)
 
-    def install(self, name: str, engine: Engine) -> None:
+    def install(self, name: str, engine: EngineCall) -> None:
         """Makes the submodule ``name`` run on ``engine``."""
-        setattr(self.module, name, EngineCall(engine))
+        setattr(self.module, name, engine)
 
     def __call__(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Flat user inputs to flat outputs.
@@ -64,7 +78,7 @@ class CompiledProgram:
         self.segments = dict(segments)
         self.report = report
         self._compiler = compiler
-        engines = {name: segment.engine for name, segment in segments.items()}
+        engines = {name: _engine_call(segment) for name, segment in segments.items()}
         self.run = StitchedProgram(partition.module, engines, self._stitched_weights(partition.program.weights))
 
     @property
@@ -85,7 +99,11 @@ class CompiledProgram:
         for name, made in self.segments.items():
             if changed.intersection(made.segment.weights):
                 self.segments[name] = self._compiler.compile(made.segment, program)
-                self.run.install(name, self.segments[name].engine)
+                self.run.install(name, _engine_call(self.segments[name]))
 
     def _stitched_weights(self, weights: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         return tuple(weights[name] for name in self.partition.weights)
+
+
+def _engine_call(made: CompiledSegment) -> EngineCall:
+    return EngineCall(made.engine, layouts_of(made.segment))

@@ -91,18 +91,27 @@ class CallingConvention:
         return pytree.tree_unflatten(flat, self.out_spec)
 
 
-def read_convention(exported: ExportedProgram, parameter_names: Sequence[str] | None) -> tuple[CallingConvention, torch.fx.GraphModule]:
-    """The convention of a functional exported program, and its graph with the flat outputs that the convention needs.
+def read_convention(
+    exported: ExportedProgram, parameter_names: Sequence[str] | None, shown_names: Mapping[str, str]
+) -> tuple[CallingConvention, torch.fx.GraphModule]:
+    """The convention of a functional exported program, and its graph, changed in place to return what the convention needs.
+
+    Args:
+        exported: Functional.
+        parameter_names: Names of the model's positional parameters.
+        shown_names: What the user calls a placeholder, where that is not its name.
 
     Raises:
         ExportError: An argument or result that is no tensor, number, string or ``None``.
     """
     signature = exported.graph_signature
-    module = torch.fx.GraphModule(exported.graph_module, _copy_graph(exported.graph_module))
+    module = exported.graph_module
     placeholders = {node.name: node for node in module.graph.nodes if node.op == "placeholder"}
-    dims = ranges_of(module)
+    dims = ranges_of(module, exported.range_constraints)
     user_specs = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
-    checks = tuple(check_of(_argument_name(spec), spec, placeholders.get(_argument_name(spec)), dims) for spec in user_specs)
+    checks = tuple(
+        check_of(shown_names.get(name := _argument_name(spec), name), spec, placeholders.get(name), dims) for spec in user_specs
+    )
     for spec, check in zip(user_specs, checks, strict=True):
         if check.is_constant and (node := placeholders.pop(_argument_name(spec), None)) is not None:
             if node.users:
@@ -156,12 +165,3 @@ def read_convention(exported: ExportedProgram, parameter_names: Sequence[str] | 
 
 def _argument_name(spec: Any) -> str:
     return str(getattr(spec.arg, "name", ""))
-
-
-def _copy_graph(module: torch.fx.GraphModule) -> torch.fx.Graph:
-    graph = torch.fx.Graph()
-    values: dict[torch.fx.Node, torch.fx.Node] = {}
-    result = graph.graph_copy(module.graph, values)
-    source_output = next(node for node in module.graph.nodes if node.op == "output")
-    graph.output(result).meta = dict(source_output.meta)
-    return graph

@@ -15,15 +15,19 @@ DEFAULT_GROWTH = 8
 DEFAULT_FLOOR = 64
 
 
-def ranges_of(module: torch.fx.GraphModule) -> Mapping[str, DimRange]:
-    """Range of each symbol in the placeholders' shapes; ``opt`` is the example size."""
+def ranges_of(module: torch.fx.GraphModule, constraints: Mapping[Any, Any] | None = None) -> Mapping[str, DimRange]:
+    """Range of each symbol in the placeholders' shapes; ``opt`` is the example size.
+
+    ``constraints`` are the ranges that the user declared, by symbol. Tracing itself assumes sizes of at least 2, and so the shape
+    environment's own ranges are narrower.
+    """
     ranges: dict[str, DimRange] = {}
     for node in module.graph.nodes:
         if node.op == "placeholder":
             for size in _symbolic_sizes(node.meta.get("val")):
                 for symbol in size.node.expr.free_symbols:
                     if symbol.name not in ranges:
-                        ranges[symbol.name] = _range(symbol, size.node.shape_env)
+                        ranges[symbol.name] = _range(symbol, size.node.shape_env, constraints or {})
     return ranges
 
 
@@ -35,8 +39,8 @@ def _symbolic_sizes(value: Any) -> list[torch.SymInt]:
     return []
 
 
-def _range(symbol: Any, shape_env: ShapeEnv) -> DimRange:
-    bounds = shape_env.var_to_range[symbol]
+def _range(symbol: Any, shape_env: ShapeEnv, constraints: Mapping[Any, Any]) -> DimRange:
+    bounds = constraints.get(symbol) or shape_env.var_to_range[symbol]
     hint = _hint(symbol, shape_env)
     low = int(bounds.lower) if bounds.lower.is_Integer else 0
     low = max(0, low)

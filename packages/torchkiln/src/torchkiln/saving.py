@@ -14,9 +14,10 @@ from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
 from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
 
 from torchkiln.compiled_module import CompiledModule, LoadedModule
-from torchkiln.compiled_program import StitchedProgram
+from torchkiln.compiled_program import EngineCall, StitchedProgram
 from torchkiln.convention_record import convention_from_record, convention_to_record
 from torchkiln.engines import EngineKind, choose_engine
+from torchkiln.layouts import layouts_of
 from torchkiln.moving import move_graph
 from torchkiln.report import Report, SegmentReport
 from torchkiln.segment_compiler import plan_bytes
@@ -53,6 +54,7 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
         "user_inputs": list(partition.program.user_inputs),
         "weights": list(partition.weights),
         "device": str(program.device),
+        "layouts": {name: [layout and list(layout) for layout in layouts_of(made.segment)] for name, made in program.segments.items()},
     }
     save_program(SavedProgram(partition.module, tuple(segments), {**weights, **state}, signature, partition.rejections), Path(path))
 
@@ -91,13 +93,14 @@ def load(
         convention = convention_from_record(saved.signature["convention"], None if epilogue is None else epilogue.graph, place)
         user_inputs = [str(name) for name in saved.signature["user_inputs"]]
         weights = [saved.weights[f"weight:{name}"].to(place) for name in saved.signature["weights"]]
+        layouts = {name: [layout and tuple(map(int, layout)) for layout in every] for name, every in saved.signature["layouts"].items()}
         state = tuple(saved.weights[f"buffer:{name}"].to(place) for name in convention.mutated_buffers)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise PlanFormatError(f"{path}: calling convention: {type(error).__name__}: {error}") from error
-    engines: dict[str, Engine] = {}
+    engines: dict[str, EngineCall] = {}
     for name, segment in parts.items():
         if segment.kind == "engine":
-            engines[name] = _engine(segment, kind, place, rebuild)
+            engines[name] = EngineCall(_engine(segment, kind, place, rebuild), layouts[name])
         elif segment.graph is not None:
             setattr(saved.stitched, name, move_graph(segment.graph, place))
     run = StitchedProgram(move_graph(saved.stitched, place), engines, weights)

@@ -10,7 +10,8 @@ import torch
 from torchkiln_converters import NetworkConverter
 from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
 from torchkiln_core.stages import Engine, PlanCache
-from torchkiln_runtime import CachedBuilder, ReferenceEngine, TensorRTBuilder, TensorRTLoader
+from torchkiln_runtime import CachedBuilder, ReferenceEngine, TensorRTBuilder, TensorRTLoader, require_library
+from torchkiln_runtime.targets import resolve_targets
 
 from torchkiln.engines import EngineKind
 
@@ -34,6 +35,9 @@ class SegmentCompiler:
         kind: Which engine is loaded.
         device: Where the engine runs.
         cache: Plans built before, by key.
+
+    Raises:
+        BuildError: Targets are named and no library is installed, or it does not know them.
     """
 
     def __init__(self, converter: NetworkConverter, options: BuildOptions, kind: EngineKind, device: torch.device, cache: PlanCache) -> None:
@@ -42,6 +46,8 @@ class SegmentCompiler:
         self._kind = kind
         self.device = device
         self._cache = cache
+        for build in self._builds():
+            resolve_targets(build.targets, require_library())
 
     def compile(self, segment: Segment, program: Program) -> CompiledSegment:
         """Converts, builds and loads.
