@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import sympy
 import torch
@@ -28,35 +28,38 @@ def no_new_guards(fake_mode: FakeTensorMode) -> Iterator[None]:
     if shape_env is None:
         yield
         return
-    with _refused_guards(shape_env), shape_env.ignore_fresh_unbacked_symbols():
+    with _error_on_guards(shape_env), shape_env.ignore_fresh_unbacked_symbols():
         yield
-
-
-def _refused_guards(shape_env: ShapeEnv) -> contextlib.AbstractContextManager[None]:
-    if hasattr(shape_env, "error_on_new_guards"):
-        return cast(contextlib.AbstractContextManager[None], shape_env.error_on_new_guards())
-    return _raising_check(shape_env)
 
 
 @contextlib.contextmanager
-def _raising_check(shape_env: Any) -> Iterator[None]:
-    """What ``ShapeEnv.error_on_new_guards`` does, for the releases of torch that lack it (2.11).
+def _error_on_guards(shape_env: ShapeEnv) -> Iterator[None]:
+    """``ShapeEnv.error_on_new_guards``, also for torch 2.11, which lacks it, and without errors for guards that torch itself drops.
 
-    ``_check_frozen`` is where an environment learns of a guard before it records anything.
+    ``_check_frozen`` is where an environment hears of a guard before it records anything. Fake tensors suppress guards where a decision
+    shows in strides only, such as whether a tensor is empty.
     """
+    strict = getattr(shape_env, "error_on_new_guards", None)
+    attributes: dict[str, Any] = vars(shape_env)
+    before = attributes.get("_check_frozen")
+    check = shape_env._check_frozen
 
-    def refuse(expr: sympy.Basic, concrete: sympy.Basic) -> None:
-        raise RuntimeError(f"a guard on {expr} == {concrete} would specialise the program")
+    def check_guard(expr: sympy.Basic, concrete: sympy.Basic) -> None:
+        if shape_env._suppress_guards_tls():
+            return
+        if strict is None:
+            raise RuntimeError(f"a guard on {expr} == {concrete} would specialise the program")
+        check(expr, concrete)
 
-    before = vars(shape_env).get("_check_frozen")
-    shape_env._check_frozen = refuse
+    attributes["_check_frozen"] = check_guard
     try:
-        yield
+        with contextlib.nullcontext() if strict is None else strict():
+            yield
     finally:
         if before is None:
-            del shape_env._check_frozen
+            del attributes["_check_frozen"]
         else:
-            shape_env._check_frozen = before
+            attributes["_check_frozen"] = before
 
 
 def statically_equal(left: Size, right: Size, fake_mode: FakeTensorMode) -> bool | None:
