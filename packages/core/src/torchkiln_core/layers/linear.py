@@ -38,10 +38,18 @@ class MatrixMultiply(Layer):
             raise InternalError(f"MatrixMultiply: expected equal numbers of batch dimensions, got {batch_a} and {batch_b}")
         left = self._operand(a, self.left, -2)
         right = self._operand(b, self.right, -1)
-        result = torch.matmul(left, right)
+        result = torch.matmul(left, right) if is_real(a) else self._infer(left, right)
         if self.right is MatrixOp.VECTOR:
             result = result.squeeze(-1)
         return result.squeeze(-1 if self.right is MatrixOp.VECTOR else -2) if self.left is MatrixOp.VECTOR else result
+
+    @staticmethod
+    def _infer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """``[*, M, N]`` on fake tensors; ``torch.matmul`` of torch 2.11 specialises symbolic batch dimensions."""
+        if left.shape[-1] != right.shape[-2]:
+            raise InternalError(f"MatrixMultiply: expected equal inner dimensions, got {left.shape[-1]} and {right.shape[-2]}")
+        batch = left.new_empty(left.shape[:-2]) + right.new_empty(right.shape[:-2])
+        return left.new_empty((*batch.shape, left.shape[-2], right.shape[-1]))
 
     @staticmethod
     def _operand(tensor: torch.Tensor, op: MatrixOp, vector_dim: int) -> torch.Tensor:
