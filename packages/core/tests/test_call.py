@@ -31,7 +31,7 @@ class Outer(torch.nn.Module):
         self.layers = torch.nn.ModuleList([Inner(), torch.nn.Identity()])
 
     def forward(self, x):
-        return self.layers[0](x).topk(2) + (x.sum(),)
+        return (*self.layers[0](x).topk(2), x.sum())
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,12 @@ def test_arguments_by_name_with_defaults(calls):
     call = calls["aten.topk.default"]
     assert list(call.arguments) == ["self", "k", "dim", "largest", "sorted"]
     assert isinstance(call.arguments["self"], torch.fx.Node)
-    assert {name: call.arguments[name] for name in ("k", "dim", "largest", "sorted")} == {"k": 2, "dim": -1, "largest": True, "sorted": True}
+    assert {name: call.arguments[name] for name in ("k", "dim", "largest", "sorted")} == {
+        "k": 2,
+        "dim": -1,
+        "largest": True,
+        "sorted": True,
+    }
     assert [tuple(output.shape) for output in call.outputs] == [(1, 3, 2), (1, 3, 2)]
     assert [output.dtype for output in call.outputs] == [torch.float32, torch.int64]
 
