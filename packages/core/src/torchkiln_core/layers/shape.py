@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -33,8 +34,19 @@ class Shuffle(Layer):
         result = input if self.first is None else input.permute(self.first)
         target = self.dims if shape is None else shape
         if target is not None:
-            result = result.reshape(tuple(target))
+            result = result.reshape(tuple(target)) if is_real(input) else result.new_empty(_reshaped(result.shape, target))
         return result if self.second is None else result.permute(self.second)
+
+
+def _reshaped(shape: Sequence[int], target: Sequence[int | torch.SymInt]) -> tuple[int | torch.SymInt, ...]:
+    """The shape of ``reshape``, which on fake tensors guards on symbolic sizes to choose between a view and a copy."""
+    total = math.prod(shape)
+    # A symbolic size is never -1, and asking it might be a guard.
+    free = [index for index, size in enumerate(target) if isinstance(size, int) and size == -1]
+    known = math.prod(size for index, size in enumerate(target) if index not in free)
+    if len(free) > 1 or (total != known if not free else known == 0 or total % known != 0):
+        raise InternalError(f"Shuffle: expected a shape of {total} elements, got {list(target)}")
+    return tuple(total // known if index in free else size for index, size in enumerate(target))
 
 
 @dataclass(frozen=True, slots=True)
