@@ -166,9 +166,9 @@ class Gather(Layer):
         depth = indices.shape[-1]
         parts = []
         for dim in range(depth):
-            part = indices[..., dim].to(torch.int64)
+            part = indices[..., dim]
             _check_indices("Gather ND", part, data.shape[self.batch_dims + dim])
-            parts.append(part)
+            parts.append(part.to(torch.int64))
         batch = [
             torch.arange(data.shape[dim], device=data.device).reshape([-1 if axis == dim else 1 for axis in range(indices.dim() - 1)])
             for dim in range(self.batch_dims)
@@ -201,7 +201,7 @@ class Scatter(Layer):
             axis_in_range("Scatter ELEMENT", self.axis, data.dim())
             _check_indices("Scatter ELEMENT", indices, data.shape[self.axis])
             return torch.scatter(data, self.axis, indices.to(torch.int64), updates)
-        parts = tuple(indices[..., dim].to(torch.int64) for dim in range(indices.shape[-1]))
+        parts = tuple(indices[..., dim] for dim in range(indices.shape[-1]))
         for dim, part in enumerate(parts):
             _check_indices("Scatter ND", part, data.shape[dim])
-        return data.index_put(parts, updates)
+        return data.index_put(tuple(part.to(torch.int64) for part in parts), updates)
