@@ -21,7 +21,7 @@ from torchkiln_core import layers
 from torchkiln_core.errors import PlanFormatError
 from torchkiln_core.layers.source import Constant
 from torchkiln_core.network import Layer, Network, Step, Value
-from torchkiln_core.size import Size, format_size, parse_size
+from torchkiln_core.size import Size, format_size, parse_size, symbols_of
 from torchkiln_core.spec import DimRange
 
 DTYPES: Mapping[str, torch.dtype] = types.MappingProxyType(
@@ -149,12 +149,12 @@ def _all_names(record: Mapping[str, Any]) -> list[str]:
 
 
 def _symbols_in_order(network: Network) -> list[str]:
-    found: dict[str, None] = {}
-    for value in network.inputs:
-        for size in value.shape:
-            if not isinstance(size, int):
-                found |= dict.fromkeys(sorted(symbol.name for symbol in size.free_symbols))
-    return list(found)
+    """By first appearance; of the symbols of one dimension, those first that another dimension tells apart."""
+    pending = [set(symbols_of(size)) for value in network.inputs for size in value.shape]
+    found: list[str] = []
+    while pending := [left for names in pending if (left := names.difference(found))]:
+        found += sorted(next((names for names in pending if len(names) == 1), pending[0]))
+    return found
 
 
 def _feed(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
@@ -205,8 +205,8 @@ def _read(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Net
             if (value.dtype, value.shape) != (layer.tensor.dtype, tuple(layer.tensor.shape)):
                 raise PlanFormatError(f"network record: expected {value!r}, got {layer!r}")
             value.constant = layer.tensor
-        name, where, weight = (_decode(str | None, item[key], tensors) for key in ("name", "where", "weight"))
-        network.steps.append(Step(name, layer, inputs, outputs, where, weight))
+        where, weight = (_decode(str | None, item[key], tensors) for key in ("where", "weight"))
+        network.steps.append(Step(_decode(str, item["name"], tensors), layer, inputs, outputs, where, weight))
     for name, value in record["outputs"]:
         network.output(name, values[value])
     return network
