@@ -1,0 +1,146 @@
+"""Operands that TensorRT would refuse are refused while the network is written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchkiln_core import InternalError, Network
+from torchkiln_core.layers import (
+    Activation,
+    ActivationKind,
+    Concatenation,
+    Convolution,
+    Cumulative,
+    CumulativeOp,
+    Deconvolution,
+    Elementwise,
+    ElementwiseOp,
+    Gather,
+    GatherMode,
+    Linspace,
+    MatrixMultiply,
+    MatrixOp,
+    Normalization,
+    Pooling,
+    PoolingKind,
+    Reduce,
+    ReduceOp,
+    Scatter,
+    ScatterMode,
+    Select,
+    Shuffle,
+    Slice,
+    Softmax,
+    TopK,
+    TopKOp,
+    Unary,
+    UnaryOp,
+)
+
+F16, F32, F64, I8, I32, I64, BOOL = torch.float16, torch.float32, torch.float64, torch.int8, torch.int32, torch.int64, torch.bool
+ADD = Elementwise(ElementwiseOp.SUM)
+CONV = Convolution((1, 1), (0, 0), (0, 0), (1, 1))
+NORM = Normalization((1,), 1e-5)
+
+REFUSED = [
+    (Activation(ActivationKind.RELU), [(I32, 2)], "expected float32, float16 or bfloat16, got torch.int32"),
+    (Activation(ActivationKind.TANH), [(F64, 2)], "got torch.float64"),
+    (Unary(UnaryOp.EXP), [(I64, 2)], "Unary EXP: .*got torch.int64"),
+    (Unary(UnaryOp.NEG), [(BOOL, 2)], "Unary NEG: .*got torch.bool"),
+    (Unary(UnaryOp.NEG), [(I8, 2)], "Unary NEG: .*got torch.int8"),
+    (Unary(UnaryOp.NOT), [(F32, 2)], "Unary NOT: expected bool"),
+    (ADD, [(F32, 2), (F16, 2)], "expected operands of one dtype, got torch.float32, torch.float16"),
+    (ADD, [(I32, 2), (I64, 2)], "one dtype"),
+    (ADD, [(F32, 2, 2), (F32, 2)], "expected operands of one rank, got 2, 1"),
+    (ADD, [(BOOL, 2), (BOOL, 2)], "Elementwise SUM: does not take torch.bool"),
+    (Elementwise(ElementwiseOp.LESS), [(BOOL, 2), (BOOL, 2)], "Elementwise LESS: does not take torch.bool"),
+    (Elementwise(ElementwiseOp.AND), [(I32, 2), (I32, 2)], "Elementwise AND: does not take torch.int32"),
+    (ADD, [(F32, 2), (F32, 3)], "does not take"),
+    (Select(), [(I32, 2), (F32, 2), (F32, 2)], "Select: expected a bool condition, got torch.int32"),
+    (Select(), [(BOOL, 2), (F32, 2), (F16, 2)], "Select: expected operands of one dtype"),
+    (Select(), [(BOOL, 2), (F32, 1, 2), (F32, 1, 2)], "Select: expected operands of one rank"),
+    (Concatenation(0), [(F32, 2), (I32, 2)], "Concatenation: expected operands of one dtype"),
+    (Concatenation(0), [(F32, 2), (F32, 2, 2)], "Concatenation: expected operands of one rank"),
+    (Concatenation(-1), [(F32, 2), (F32, 2)], r"expected an axis in \[0, 1\), got -1"),
+    (Concatenation(0), [(F32, 2, 3), (F32, 2, 4)], "does not take"),
+    (Slice((0,), (1,), (1,)), [(F32, 2, 2)], "expected start, size and stride of rank 2"),
+    (Slice((0,), None, (1,)), [(F32, 2)], "expected size as an attribute or as an operand"),
+    (Slice((0,), (2,), (1,)), [(F32, 2), None, None, None, (F16, 1)], "Slice: expected operands of one dtype"),
+    (Gather(GatherMode.DEFAULT, 2), [(F32, 2, 2), (I32, 2)], r"expected an axis in \[0, 2\), got 2"),
+    (Gather(GatherMode.DEFAULT, 0), [(F32, 2), (F32, 2)], "expected int32 or int64 indices, got torch.float32"),
+    (Gather(GatherMode.DEFAULT, 0, 1), [(F32, 2, 2), (I32, 2, 2)], "use ND"),
+    (Gather(GatherMode.ELEMENT, 0), [(F32, 2, 2), (I32, 2)], "Gather ELEMENT: expected operands of one rank"),
+    (Gather(GatherMode.ELEMENT, -1), [(F32, 2), (I32, 2)], r"Gather ELEMENT: expected an axis in \[0, 1\)"),
+    (Scatter(ScatterMode.ELEMENT, 0), [(F32, 2), (I32, 2), (F16, 2)], "Scatter: expected operands of one dtype"),
+    (Scatter(ScatterMode.ELEMENT, 1), [(F32, 2), (I32, 2), (F32, 2)], r"Scatter ELEMENT: expected an axis in \[0, 1\)"),
+    (Scatter(ScatterMode.ND), [(F32, 2), (BOOL, 2, 1), (F32, 2)], "Scatter ND: expected int32 or int64 indices"),
+    (Reduce(ReduceOp.SUM, (), True), [(F32, 2)], r"does not take axes \(\) of torch.float32"),
+    (Reduce(ReduceOp.MAX, (0,), True), [(BOOL, 2)], r"does not take axes \(0,\) of torch.bool"),
+    (Reduce(ReduceOp.SUM, (-1,), True), [(F32, 2)], "expected an axis"),
+    (Reduce(ReduceOp.AVG, (0,), True), [(I32, 2)], "Reduce AVG: expected float32"),
+    (Softmax(1), [(F32, 2)], "Softmax: expected an axis"),
+    (Softmax(0), [(I32, 2)], "Softmax: expected float32"),
+    (TopK(TopKOp.MAX, 0, 0), [(F32, 2)], "expected 1 <= k <= 3840, got 0"),
+    (TopK(TopKOp.MAX, 3841, 0), [(F32, 5000)], "expected 1 <= k <= 3840, got 3841"),
+    (TopK(TopKOp.MAX, 3, 0), [(F32, 2)], "does not take"),
+    (Cumulative(CumulativeOp.SUM, 1), [(F32, 2)], "Cumulative: expected an axis"),
+    (NORM, [(F32, 2, 3), (F32, 3), (F32, 3)], "Normalization: expected operands of one rank"),
+    (NORM, [(F16, 2, 3), (F32, 1, 3), (F32, 1, 3)], "Normalization: expected operands of one dtype"),
+    (MatrixMultiply(), [(I32, 2, 2), (I32, 2, 2)], "MatrixMultiply: expected float32"),
+    (MatrixMultiply(), [(F32, 2, 2), (F16, 2, 2)], "MatrixMultiply: expected operands of one dtype"),
+    (MatrixMultiply(), [(F32, 2, 2, 2), (F32, 2, 2)], "expected equal numbers of batch dimensions, got 1 and 0"),
+    (MatrixMultiply(), [(F32, 2, 3), (F32, 2, 3)], "expected equal inner dimensions, got 3 and 2"),
+    (MatrixMultiply(), [(F32, 2, 1, 1), (F32, 3, 1, 1)], "does not take"),
+    (MatrixMultiply(MatrixOp.VECTOR), [(F32,), (F32, 2, 2)], "batch dimensions"),
+    (CONV, [(F32, 1, 2, 3), (F32, 1, 2, 3)], "Convolution: expected input and kernel of rank 4, got 3 and 3"),
+    (CONV, [(F32, 1, 2, 3, 3), (F16, 1, 2, 3, 3)], "Convolution: expected operands of one dtype"),
+    (CONV, [(F32, 1, 2, 3, 3), (F32, 1, 3, 3, 3)], "Convolution: expected 3 channels, got 2"),
+    (Convolution((1,), (0,), (0,), (1,)), [(F32, 1, 2, 3), (F32, 1, 2, 3)], "expected 2 or 3 spatial dimensions"),
+    (Convolution((1, 1), (0, 0), (-1, 0), (1, 1)), [(F32, 1, 2, 3, 3), (F32, 1, 2, 1, 1)], "expected paddings of 0 or more"),
+    (Deconvolution((1, 1), (0, 0), (0, -1), (1, 1)), [(F32, 1, 2, 3, 3), (F32, 2, 2, 1, 1)], "expected paddings of 0 or more"),
+    (Deconvolution((1, 1), (0, 0), (0, 0), (1, 1)), [(F32, 1, 2, 3, 3), (F32, 3, 2, 1, 1)], "Deconvolution: expected 3 channels, got 2"),
+    (Pooling(PoolingKind.MAX, (2, 2), (1, 1), (0, 0), (0, 0)), [(F32, 2, 3, 3)], "Pooling: expected input of rank 4, got 3"),
+    (Pooling(PoolingKind.MAX, (2, 2), (1, 1), (0, 0), (0, 0)), [(I32, 1, 2, 3, 3)], "Pooling: expected float32"),
+    (Pooling(PoolingKind.MAX, (2, 2), (1, 1), (-1, 0), (0, 0)), [(F32, 1, 2, 3, 3)], "expected paddings of 0 or more"),
+    (Shuffle(dims=(5,)), [(F32, 2, 3)], r"Shuffle: expected a shape of 6 elements, got \[5\]"),
+    (Shuffle(dims=(-1, 4)), [(F32, 2, 3)], "expected a shape of 6 elements"),
+    (Shuffle(dims=(-1, -1)), [(F32, 2, 3)], "expected a shape of 6 elements"),
+    (Shuffle(dims=(-1, 0)), [(F32, 2, 0)], "expected a shape of 0 elements"),
+    (Shuffle(first=(0,)), [(F32, 2, 3)], "does not take"),
+]
+
+
+@pytest.mark.parametrize(("layer", "operands", "message"), REFUSED, ids=lambda item: repr(item)[:60] if not isinstance(item, str) else "")
+def test_wrong_operands(layer, operands, message):
+    net = Network()
+    values = [None if item is None else net.input("x", item[0], item[1:]) for item in operands]
+    with net.scope("call", "model.py:9 in forward: y = f(x)"), pytest.raises(InternalError, match=message) as caught:
+        net.add_many(layer, *values)
+    assert caught.value.layer == f"call/{layer.kind()}"
+    assert caught.value.where == "model.py:9 in forward: y = f(x)"
+    assert "where: model.py:9" in str(caught.value)
+    assert net.steps == []
+
+
+def test_sizes_that_do_not_fit():
+    net = Network()
+    x = net.input("x", F32, (2, 3))
+    with pytest.raises(InternalError, match="expected dims or a shape operand, got both"):
+        net.add(Shuffle(dims=(6,)), x, net.size_tensor((6,)))
+    with pytest.raises(InternalError, match="operand 1 must hold sizes"):
+        net.add(Shuffle(), x, net.input("shape", I64, (2,)))
+    with pytest.raises(InternalError, match="expected a shape of rank 1, got rank 2"):
+        net.add(Linspace(0, 1, I64), net.size_tensor((2, 3)))
+    with pytest.raises(InternalError, match=r"expected integers for torch.int32, got 0.5 and 1"):
+        net.add(Linspace(0.5, 1, torch.int32), net.size_tensor((2,)))
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+@pytest.mark.parametrize(
+    "layer", [Gather(GatherMode.DEFAULT, 0), Gather(GatherMode.ELEMENT, 0), Gather(GatherMode.ND)], ids=lambda layer: layer.mode.value
+)
+def test_an_index_outside_is_refused_at_run_time(layer, index):
+    indices = torch.tensor([[index]]) if layer.mode is GatherMode.ND else torch.tensor([index])
+    with pytest.raises(IndexError, match=f"indices {index} to {index} leave a dimension of size 3"):
+        layer.run(torch.zeros(3), indices)
