@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,22 +31,39 @@ class Result:
 
 
 class Arrival(enum.Enum):
-    """Kinds of arrival, with the schema types that each fits."""
+    """Kinds of arrival."""
 
-    VALUE = ("Tensor",)
-    VALUES = ("List[Tensor]",)
-    OPTIONAL_VALUES = ("List[Optional[Tensor]]",)
-    OPERAND = ("Tensor", "number")
-    SIZE = ("int", "SymInt", "number")
-    SIZES = ("List[int]", "List[SymInt]")
-    SCALAR = ("number",)
-    INT = ("int", "SymInt")
-    FLOAT = ("float", "number")
-    BOOL = ("bool",)
-    INTS = ("List[int]", "List[SymInt]")
-    STR = ("str",)
-    DTYPE = ("int", "ScalarType")
+    VALUE = "value"
+    VALUES = "values"
+    OPTIONAL_VALUES = "optional values"
+    OPERAND = "operand"
+    SIZE = "size"
+    SIZES = "sizes"
+    SCALAR = "scalar"
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    INTS = "ints"
+    STR = "str"
+    DTYPE = "dtype"
 
+
+_FITS: dict[Arrival, frozenset[str]] = {
+    Arrival.VALUE: frozenset({"Tensor"}),
+    Arrival.VALUES: frozenset({"List[Tensor]"}),
+    Arrival.OPTIONAL_VALUES: frozenset({"List[Optional[Tensor]]"}),
+    Arrival.OPERAND: frozenset({"Tensor", "number"}),
+    Arrival.SIZE: frozenset({"int", "SymInt", "number"}),
+    Arrival.SIZES: frozenset({"List[int]", "List[SymInt]"}),
+    Arrival.SCALAR: frozenset({"number"}),
+    Arrival.INT: frozenset({"int", "SymInt"}),
+    Arrival.FLOAT: frozenset({"float", "number"}),
+    Arrival.BOOL: frozenset({"bool"}),
+    Arrival.INTS: frozenset({"List[int]", "List[SymInt]"}),
+    Arrival.STR: frozenset({"str"}),
+    Arrival.DTYPE: frozenset({"ScalarType"}),
+}
+"""The schema types that arrive so."""
 
 _HINTS: dict[frozenset[Any], Arrival] = {
     frozenset({Value}): Arrival.VALUE,
@@ -72,6 +89,10 @@ class Parameter:
     name: str
     arrival: Arrival
     optional: bool
+
+    def fits(self, kinds: Iterable[str]) -> bool:
+        """Whether an argument of one of these schema types arrives so."""
+        return not _FITS[self.arrival].isdisjoint(kinds)
 
 
 def parameter(name: str, hint: Any) -> Parameter:

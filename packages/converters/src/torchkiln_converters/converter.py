@@ -117,7 +117,7 @@ def _check(function: str, schema: torch._C.FunctionSchema, parameters: tuple[Par
         argument = arguments[item.name]
         kinds = {str(argument.type), str(argument.real_type)}
         bare = {kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional[") else kind for kind in kinds}
-        if not bare & set(item.arrival.value):
+        if not item.fits(bare):
             raise TypeError(f"{function}: {item.name} is {argument.type} in {schema}, which does not arrive as {item.arrival.name}")
         if any(kind.startswith("Optional[") for kind in kinds) and not item.optional and not argument.has_default_value():
             raise TypeError(f"{function}: {item.name} may be None in {schema}; annotate it so")

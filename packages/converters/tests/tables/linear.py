@@ -46,7 +46,7 @@ PRODUCTS = [
     product(aten.linear.default, rand(2, 3, 4), rand(5, 4), rand(5), weights=(1, 2)),
     product(aten.linear.default, rand(7, 3, 4), rand(5, 4), dynamic=((0, 0), (0, 1)), weights=(1,)),
     product(aten.linear.default, rand(4), rand(5, 4), rand(5)),
-    product(aten.linear.default, rand(3, 4), rand(4), rand(())),
+    product(aten.linear.default, rand(3, 4), rand(4)),
 ]
 
 

@@ -112,7 +112,7 @@ BINARY = [
 ] + [
     OpCase(aten.add.Tensor, (BIG, BIG)),
     OpCase(aten.add.Tensor, (X, 0.1)),
-    OpCase(aten.add.Tensor, (X, Y), {"alpha": 0.3}),
+    OpCase(aten.add.Tensor, (POSITIVE, Y), {"alpha": 0.3}),
     OpCase(aten.sub.Tensor, (X, Y), {"alpha": 2}),
     OpCase(aten.rsub.Scalar, (X, 1)),
     OpCase(aten.rsub.Scalar, (I64, 3, 2)),
@@ -167,7 +167,7 @@ COMPARISONS = [
         OpCase(getattr(aten, name).Tensor, (SPECIAL, SPECIAL.flip(0))),
         OpCase(getattr(aten, name).Tensor, (SPECIAL, SPECIAL)),
         OpCase(getattr(aten, name).Tensor, (I64, DIVISORS)),
-        OpCase(getattr(aten, name).Tensor, (I32, 2.5)),
+        OpCase(getattr(aten, name).Scalar, (I32, 2.5)),
         OpCase(getattr(aten, name).Tensor, (FLAGS, FLAGS.flip(0))),
         OpCase(getattr(aten, name).Scalar, (X, 0)),
         OpCase(getattr(aten, name).Scalar, (BIG, 2**31)),

@@ -26,7 +26,13 @@ VIEWS = [
     *(
         exact(op, X, shape, dynamic=dynamic)
         for op in (aten.view.default, aten._unsafe_view.default)
-        for shape, dynamic in (([15, 4], ()), ([-1, 12], DYNAMIC), ([-1], DYNAMIC), ([5, 2, 6], ()), ([SizeOf(0, 0), SizeOf(0, 1), 2, 2], BOTH))
+        for shape, dynamic in (
+            ([15, 4], ()),
+            ([-1, 12], DYNAMIC),
+            ([-1], DYNAMIC),
+            ([5, 2, 6], ()),
+            ([SizeOf(0, 0), SizeOf(0, 1), 2, 2], BOTH),
+        )
     ),
     exact(aten.view.default, EMPTY, [0, 6]),
     exact(aten.view.default, SCALAR, [1, 1]),

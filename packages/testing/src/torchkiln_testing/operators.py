@@ -1,4 +1,4 @@
-"""``check_op``: one operator call, converted, run by the reference engine and compared with eager PyTorch; and built, where there is a builder."""
+"""``check_op``: one operator call, converted, run by the reference engine and compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -140,10 +141,10 @@ def trace_call(case: OpCase) -> TracedCall:
     args, kwargs = pytree.tree_map(as_node, (case.args, dict(case.kwargs)))
     node = graph.call_function(case.op, args, kwargs)
     fake_args, fake_kwargs = torch.fx.node.map_arg((args, kwargs), lambda item: item.meta["val"])
-    with mode:
+    with mode, enable_python_dispatcher():
         node.meta["val"] = case.op(*fake_args, **fake_kwargs)
     outputs = _outputs(graph, node, case.results)
-    graph.output(tuple(outputs))
+    graph.output(tuple(outputs)).meta["val"] = tuple(item.meta["val"] for item in outputs)
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     return _traced(case, module, node, outputs)
 

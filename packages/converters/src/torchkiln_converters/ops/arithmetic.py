@@ -93,7 +93,7 @@ def div_mode(net: Network, self: Operand, other: Operand, rounding_mode: str | N
         return _apply(net, op, self, other, result)
     wide = torch.float32 if result.dtype in HALVES else result.dtype
     quotient = elementwise(net, ElementwiseOp.DIV, operand(net, self, wide), operand(net, other, wide))
-    return cast(net, truncate(net, quotient), result.dtype)
+    return truncate(net, cast(net, quotient, result.dtype))
 
 
 def truncate(net: Network, value: Value) -> Value:

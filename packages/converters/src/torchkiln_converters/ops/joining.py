@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.utils._sympy.functions import PythonMod
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.indexing import bounded, pick
 from torchkiln_converters.support import MAX_RANK, Equals, Support
-from torchkiln_converters.writing.shapes import axis_of, product, reshape, unsqueeze, window
+from torchkiln_converters.writing.shapes import axis_of, product, reshape, static_sizes, unsqueeze, window
 from torchkiln_converters.writing.values import cast
 from torchkiln_core import Network, Size, Value
-from torchkiln_core.layers import Concatenation
+from torchkiln_core.layers import Concatenation, Slice, SliceMode
 
 aten = torch.ops.aten
 
@@ -88,15 +87,15 @@ def roll(net: Network, self: Value, shifts: tuple[int, ...], dims: tuple[int, ..
 
 
 def _rolled(net: Network, value: Value, axis: int, shift: int) -> Value:
-    """The part of a dimension before ``-shift``, joined behind the rest."""
-    if shift == 0 or value.rank == 0:
+    """Reads a dimension from ``-shift`` on, around its end."""
+    size = value.shape[axis] if value.rank else 1
+    if shift == 0 or size == 0 or value.rank == 0:
         return value
-    size = value.shape[axis]
-    first = -shift % size if isinstance(size, int) else PythonMod(-shift, size)
-    if first == 0:
-        return value
-    head, tail = _parts(net, value, axis, (first, size - first))
-    return net.add(Concatenation(axis), tail, head)
+    first = -shift % size if isinstance(size, int) else -shift
+    starts = tuple(first if at == axis else 0 for at in range(value.rank))
+    sizes = static_sizes(value.shape)
+    layer = Slice(starts, sizes, (1,) * value.rank, SliceMode.WRAP)
+    return net.add(layer, value) if sizes is not None else net.add(layer, value, None, net.size_tensor(value.shape))
 
 
 @converter(aten.slice_scatter.default, Support(ranks=range(1, 9), rules=(Equals("step", 1),), ignores=("end",)))

@@ -100,7 +100,7 @@ def _keeps_places(call: OpCall) -> bool:
     Support(rules=(Requires("the size and strides that the tensor has", _keeps_places),), ignores=("size", "stride", "storage_offset")),
 )
 def as_strided(net: Network, self: Value) -> Value:
-    """``as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)`` that moves nothing, as pooling leaves behind."""
+    """``as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)`` that moves nothing."""
     return self
 
 

@@ -1,0 +1,136 @@
+"""Refusals that every converter's ``Support`` implies, and those of particular converters."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from torchkiln_converters import Equals
+from torchkiln_testing import OpCase, SizeOf, trace_call
+
+aten = torch.ops.aten
+
+
+def _refusal(registry, case):
+    return registry.reject(trace_call(case).call)
+
+
+def _first_rows(cases):
+    rows = {}
+    for case in cases:
+        rows.setdefault(case.op, case)
+    return rows.values()
+
+
+def test_double_precision_is_refused(registry, cases):
+    for case in _first_rows(cases):
+        tensors = case.tensors()
+        if not any(tensor.is_floating_point() for tensor in tensors):
+            continue
+        rejection = _refusal(registry, case.with_floats(torch.float64))
+        assert rejection is not None, case
+        assert rejection.rule == "dtype"
+
+
+def test_complex_numbers_are_refused(registry):
+    for op in (aten.add.Tensor, aten.mul.Tensor):
+        values = torch.ones(2, dtype=torch.complex64)
+        assert _refusal(registry, OpCase(op, (values, values))).rule == "dtype"
+
+
+def test_dtypes_outside_support_are_refused(registry, cases):
+    """Every tensor argument in turn gets a dtype that its ``Support`` lacks."""
+    for case in _first_rows(cases):
+        call = trace_call(case).call
+        support = registry[case.op].support
+        for name, argument in call.arguments.items():
+            if not isinstance(argument, torch.fx.Node) or not isinstance(argument.meta["val"], torch.Tensor):
+                continue
+            assert torch.int16 not in support.arguments.get(name, support.dtypes)
+            before = argument.meta["val"]
+            with before.fake_mode:
+                argument.meta["val"] = torch.empty_strided(before.shape, before.stride(), dtype=torch.int16)
+            rejection = registry.reject(call)
+            assert rejection is not None, (case, name)
+            assert rejection.rule == "dtype"
+            argument.meta["val"] = before
+
+
+def test_ranks_outside_support_are_refused(registry, cases):
+    for case in _first_rows(cases):
+        call = trace_call(case).call
+        node = next((item for item in call.arguments.values() if isinstance(item, torch.fx.Node)), None)
+        if node is None:
+            continue
+        ranks = registry[case.op].support.ranks
+        for rank in {ranks.stop, ranks.start - 1} - {-1}:
+            before = node.meta["val"]
+            with before.fake_mode:
+                node.meta["val"] = torch.empty((1,) * rank, dtype=before.dtype)
+            rejection = registry.reject(call)
+            assert rejection is not None, (case, rank)
+            assert rejection.rule == "rank"
+            node.meta["val"] = before
+
+
+def test_other_values_than_those_of_equals_are_refused(registry, cases):
+    seen = 0
+    for case in _first_rows(cases):
+        for rule in registry[case.op].support.rules:
+            if not isinstance(rule, Equals):
+                continue
+            call = trace_call(case).call
+            other = 3 if rule.value is None else not rule.value if isinstance(rule.value, bool) else rule.value + 1
+            changed = dataclasses.replace(call, arguments={**call.arguments, rule.argument: other})
+            rejection = registry.reject(changed)
+            assert rejection is not None, (case, rule)
+            assert rejection.rule == "equals"
+            seen += 1
+    assert seen >= 5
+
+
+X = torch.ones(5, 3, 4)
+IMAGE = torch.ones(5, 3, 8, 6)
+REFUSED = [
+    (OpCase(aten.lgamma.default, (X,)), "no-converter"),
+    (OpCase(aten.add.Tensor, (X > 0, X > 0)), "dtype"),
+    (OpCase(aten.div.Tensor_mode, (X, X), {"rounding_mode": "floor"}), "requires"),
+    (OpCase(aten.floor_divide.default, (X, X)), "dtype"),
+    (OpCase(aten.mm.default, (torch.ones(2, 2, dtype=torch.int64),) * 2), "dtype"),
+    (OpCase(aten.max_pool2d_with_indices.default, (IMAGE, [2, 2])), "requires"),
+    (OpCase(aten.max_pool2d_with_indices.default, (IMAGE, [2, 2], [1, 1], [0, 0], [2, 2]), results=(0,)), "requires"),
+    (
+        OpCase(aten.max_pool2d_with_indices.default, (IMAGE, [2, 2], [2, 2], [0, 0], [1, 1], True), results=(0,), dynamic=((0, 2),)),
+        "static",
+    ),
+    (OpCase(aten._adaptive_avg_pool2d.default, (IMAGE, [3, 3])), "static"),
+    (OpCase(aten._adaptive_avg_pool2d.default, (IMAGE, [4, 3]), dynamic=((0, 2),)), "static"),
+    (OpCase(aten.avg_pool2d.default, (IMAGE, [2, 2]), {"divisor_override": 3}), "equals"),
+    (OpCase(aten.native_layer_norm.default, (X, [4], None, None, 1e-5)), "requires"),
+    (OpCase(aten.convolution.default, (IMAGE, torch.ones(3, 2, 3, 3), None, [2, 2], [0, 0], [1, 1], True, [1, 1], 1)), "requires"),
+    (OpCase(aten.topk.default, (torch.ones(4000), 3841)), "requires"),
+    (OpCase(aten.topk.default, (X, 0)), "requires"),
+    (OpCase(aten.sort.default, (torch.ones(3841),)), "static"),
+    (OpCase(aten.sort.default, (X, 0), dynamic=((0, 0),)), "static"),
+    (OpCase(aten.index_put.default, (X, [None, torch.tensor([0])], X[:, :1])), "requires"),
+    (OpCase(aten.index_put.default, (X, [torch.tensor([0])], X[:1], True)), "equals"),
+    (OpCase(aten.slice_scatter.default, (X, X[:, ::2], 1, 0, 3, 2)), "equals"),
+    (OpCase(aten.as_strided.default, (X, [3, 5, 4], [4, 12, 1])), "requires"),
+    (OpCase(aten.linalg_vector_norm.default, (X, 3)), "requires"),
+    (OpCase(aten.constant_pad_nd.default, (X, [SizeOf(0, 0), 0]), dynamic=((0, 0),)), "static"),
+]
+
+
+@pytest.mark.parametrize(("case", "rule"), REFUSED, ids=str)
+def test_refusals_of_particular_converters(case, rule, registry):
+    rejection = _refusal(registry, case)
+    assert (None if rejection is None else rejection.rule) == rule
+
+
+def test_a_rejection_names_the_argument_and_what_was_expected(registry):
+    rejection = _refusal(registry, OpCase(aten.relu.default, (torch.ones(2, dtype=torch.float64),)))
+    assert rejection.target == "aten.relu.default"
+    assert "self: expected" in rejection.message
+    assert "float64" in rejection.message
