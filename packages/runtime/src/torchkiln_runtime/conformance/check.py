@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -46,7 +47,8 @@ class Outcome:
 def check_group(group: Group, device: torch.device) -> Iterator[Outcome]:
     """Outcomes of the rows of a group, in order. A group that TensorRT refuses is divided until the refused row stands alone."""
     try:
-        outcomes = _run(group, device)
+        with _full_float32():
+            outcomes = _run(group, device)
     except KilnError as error:
         if len(group.rows) == 1:
             yield _outcome(group, group.rows[0], "refused", str(error))
@@ -55,6 +57,18 @@ def check_group(group: Group, device: torch.device) -> Iterator[Outcome]:
             yield from check_group(half, device)
         return
     yield from outcomes
+
+
+@contextlib.contextmanager
+def _full_float32() -> Iterator[None]:
+    """Keeps torch from TF32, which its convolutions use by default and engines do not."""
+    convolutions, products = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    before = convolutions.fp32_precision, products.fp32_precision
+    convolutions.fp32_precision = products.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        convolutions.fp32_precision, products.fp32_precision = before
 
 
 def _run(group: Group, device: torch.device) -> list[Outcome]:
