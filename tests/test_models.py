@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-import torchkiln
 from example_models import EXAMPLES, Example, minilm, minilm_folder
 from torch.utils import _pytree as pytree
+
+import torchkiln
 from torchkiln_testing import OpClass, assert_same
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-import torchkiln
 from torch.export import Dim
+
+import torchkiln
 from torchkiln_testing import assert_same
 
 
@@ -47,7 +48,9 @@ def test_keywords_in_another_order() -> None:
         ((3,), {"gate": GATE, "double": True}, TypeError, ["x", "tensor", "int"]),
     ],
 )
-def test_other_arguments_are_refused_by_name(args: tuple[Any, ...], kwargs: dict[str, Any], error: type[Exception], words: list[str]) -> None:
+def test_other_arguments_are_refused_by_name(
+    args: tuple[Any, ...], kwargs: dict[str, Any], error: type[Exception], words: list[str]
+) -> None:
     with pytest.raises(error) as caught:
         gated()(*args, **kwargs)
     for word in words:

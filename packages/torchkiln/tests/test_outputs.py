@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-import torchkiln
 from torch.export import Dim
 from torch.utils import _pytree as pytree
+
+import torchkiln
 from torchkiln_testing import assert_same
 
 Pair = namedtuple("Pair", ["left", "right"])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+
 import torchkiln
 from torchkiln_testing import OpClass, assert_same
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from torchkiln.aot import compile
+from torchkiln.compiled_module import CompiledModule, LoadedModule
+from torchkiln.inputs import Input
+from torchkiln.report import Report, SegmentReport
+from torchkiln.saving import load, save
+from torchkiln.stages import FallbackWarning
 from torchkiln_core import (
     BuildError,
     CompileError,
@@ -17,13 +23,6 @@ from torchkiln_core import (
     Rejection,
     ShapeOutOfProfile,
 )
-
-from torchkiln.aot import compile  # noqa: A004
-from torchkiln.compiled_module import CompiledModule, LoadedModule
-from torchkiln.inputs import Input
-from torchkiln.report import Report, SegmentReport
-from torchkiln.saving import load, save
-from torchkiln.stages import FallbackWarning
 
 __all__ = [
     "BuildError",

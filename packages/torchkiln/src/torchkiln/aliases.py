@@ -12,6 +12,8 @@ import torch
 import torch.fx
 
 SourceKind = Literal["argument", "buffer", "result", "alias", "constant"]
+LiveSource = tuple[Literal["argument", "buffer"], int]
+"""A tensor that callers can see: a flat argument by position, or a mutated buffer by index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class OutputRef:
 
     kind: SourceKind
     index: int = 0
-    value: None | bool | int | float | str = None
+    value: bool | int | float | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Epilogue:
 
 
 def split_aliases(
-    module: torch.fx.GraphModule, copies: Sequence[tuple[str, int]], live: Mapping[str, tuple[Literal["argument", "buffer"], int]]
+    module: torch.fx.GraphModule, copies: Sequence[tuple[str, int]], live: Mapping[str, LiveSource]
 ) -> tuple[tuple[OutputRef, ...], Epilogue | None]:
     """Takes aliasing outputs out of a functional graph.
 

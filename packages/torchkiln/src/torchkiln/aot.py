@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torchkiln_core import Options
 
 from torchkiln.capture import capture, export_model
 from torchkiln.compiled_module import CompiledModule
 from torchkiln.inputs import Input, examples_of
 from torchkiln.stages import Compiler
+from torchkiln_core import Options
 
 
-def compile(  # noqa: A001 - the name that users of this field expect
+def compile(
     model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
     args: tuple[Any, ...] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -26,7 +26,8 @@ def compile(  # noqa: A001 - the name that users of this field expect
     """Compiles a model ahead of time.
 
     Args:
-        model: A module, a function, an ``ExportedProgram`` or a TorchScript module. Its parameters and buffers become weights of the engines.
+        model: A module, a function, an ``ExportedProgram`` or a TorchScript module. Its parameters and buffers become weights of the
+            engines.
         args: Example positional arguments.
         kwargs: Example keyword arguments.
         dynamic_shapes: As in ``torch.export.export``. A dimension without a maximum may grow to eight times its example size.

@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+from torch._export.utils import _special_op_to_preserve_cia
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
-from torch.export.exported_program import _override_composite_implicit_decomp, _special_op_to_preserve_cia
-from torchkiln_core import ExportError, InputKind, Options, Program, ProgramInput, ShapeOutOfProfile
+from torch.export.exported_program import _override_composite_implicit_decomp
 
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.ranges import ranges_of
 from torchkiln.stages import Compiler
 from torchkiln.weights import WeightWatch
+from torchkiln_core import ExportError, InputKind, Options, Program, ProgramInput, ShapeOutOfProfile
 
 _LOG = logging.getLogger("torchkiln")
 
@@ -128,8 +130,8 @@ def _weight_positions() -> frozenset[int]:
     return frozenset(index for index in metadata.static_input_indices if not metadata.input_info[index].mutates_data)
 
 
-def _run_in_pytorch(graph: torch.fx.GraphModule, fake_inputs: Sequence[Any]) -> Callable[..., Any]:
-    boxed: Callable[..., Any] = make_boxed_func(graph.forward)
+def _run_in_pytorch(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    boxed: Callable[..., Any] = make_boxed_func(gm.forward)
     return boxed
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind as ExportInputKind
-from torchkiln_core import ExportError, InputKind, Program, ProgramInput
 
 from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
+from torchkiln_core import ExportError, InputKind, Program, ProgramInput
 
 WeightSource = Callable[[], Mapping[str, torch.Tensor]]
 """Reads the live weights by placeholder name."""

@@ -11,6 +11,7 @@ import sympy
 import torch
 import torch.fx
 from torch.export.graph_signature import ConstantArgument
+
 from torchkiln_core import DimRange, ExportError, ShapeOutOfProfile, Size
 from torchkiln_core.size import evaluate, size_of, sizes_of, symbols_of
 
@@ -49,7 +50,8 @@ class ArgumentCheck:
             case "constant":
                 if not _equal(self.constant, value):
                     raise ValueError(
-                        f"argument {self.name}: expected {self.constant!r}, the value of compile time, got {value!r}; compile again for other values"
+                        f"argument {self.name}: expected {self.constant!r}, the value of compile time, got {value!r}; "
+                        "compile again for other values"
                     )
             case "int":
                 if not isinstance(value, int) or isinstance(value, bool):
@@ -64,7 +66,9 @@ class ArgumentCheck:
         if value.dtype != self.dtype:
             raise ValueError(f"argument {self.name}: expected dtype {self.dtype}, got {value.dtype}; convert it or compile again")
         if value.device != self.device:
-            raise ValueError(f"argument {self.name}: expected device {self.device}, got {value.device}; move it with .to({str(self.device)!r})")
+            raise ValueError(
+                f"argument {self.name}: expected device {self.device}, got {value.device}; move it with .to({str(self.device)!r})"
+            )
         if value.dim() != len(self.shape):
             raise ValueError(f"argument {self.name}: expected rank {len(self.shape)}, got shape {list(value.shape)}")
         for dim, (expected, got) in enumerate(zip(self.shape, value.shape, strict=True)):
@@ -84,7 +88,9 @@ class ArgumentCheck:
                     "widen min and max of this dimension in dynamic_shapes and compile again"
                 )
             if symbols.setdefault(expected.name, got) != got:
-                raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {symbols[expected.name]} as in an earlier argument, got {got}")
+                raise ShapeOutOfProfile(
+                    f"argument {self.name}{place}: expected {symbols[expected.name]} as in an earlier argument, got {got}"
+                )
         elif all(name in symbols for name in symbols_of(expected)) and (size := evaluate(expected, symbols)) != got:
             raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {expected} = {size}, got {got}")
 

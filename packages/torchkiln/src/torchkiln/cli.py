@@ -6,16 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from torchkiln_core import KilnError
-
 from torchkiln.doctor import diagnose
+from torchkiln_core import KilnError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit status is 0 when it did what was asked."""
     parser = argparse.ArgumentParser(prog="torchkiln", description="Compiles PyTorch programs into NVIDIA TensorRT engines.")
     commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="train a small net on handwritten digits, compile it and a resnet18, and compare both with eager")
+    demo = commands.add_parser(
+        "demo", help="train a small net on handwritten digits, compile it and a resnet18, and compare both with eager"
+    )
     demo.add_argument("--seed", type=int, default=0, help="seed of the training and of random weights")
     commands.add_parser("doctor", help="say which TensorRT library, GPU and torch are found, and what torchkiln will do with them")
     options = parser.parse_args(arguments)

@@ -34,8 +34,8 @@ class CallableProgram(torch.nn.Module):
         read_state: Callable[[], tuple[torch.Tensor, ...]],
     ) -> None:
         super().__init__()
-        # Kept out of the module's registries: state_dict() and .to() have nothing to do with what engines hold.
-        self.__dict__["_run"] = run
+        # Not modules, so state_dict() and .to() leave alone what engines hold.
+        self._run = run
         self._convention = convention
         self._read_state = read_state
         positions = dict(zip(convention.flat_inputs, convention.flat_positions, strict=True))
@@ -63,7 +63,7 @@ class CompiledModule(CallableProgram):
     def __init__(self, captured: Captured, program: CompiledProgram, *, follow: bool) -> None:
         super().__init__(captured.convention, program.run, program.partition.program.user_inputs, captured.read_state)
         self._captured = captured
-        self.__dict__["_program"] = program
+        self._program = program
         self._watch = WeightWatch(captured.read_weights())
         self._follow = follow
 
@@ -95,7 +95,12 @@ class LoadedModule(CallableProgram):
     """A model read from a ``.kiln`` file; it owns the buffers that the model mutates."""
 
     def __init__(
-        self, convention: CallingConvention, run: StitchedProgram, user_inputs: Sequence[str], state: tuple[torch.Tensor, ...], report: Report
+        self,
+        convention: CallingConvention,
+        run: StitchedProgram,
+        user_inputs: Sequence[str],
+        state: tuple[torch.Tensor, ...],
+        report: Report,
     ) -> None:
         super().__init__(convention, run, user_inputs, lambda: state)
         self._report = report

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 import torch.fx
-from torchkiln_core import Partition
-from torchkiln_core.stages import Engine
 
 from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
+from torchkiln_core import Partition
+from torchkiln_core.stages import Engine
 
 
 class EngineCall(torch.nn.Module):

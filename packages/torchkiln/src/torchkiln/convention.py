@@ -9,13 +9,13 @@ from typing import Any
 import torch
 import torch.fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.utils import _pytree as pytree
-from torchkiln_core import ExportError
 
-from torchkiln.aliases import Epilogue, OutputRef, split_aliases
+from torchkiln.aliases import Epilogue, LiveSource, OutputRef, split_aliases
 from torchkiln.checks import ArgumentCheck, check_of
 from torchkiln.ranges import ranges_of
+from torchkiln_core import DimRange, ExportError
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,10 @@ class CallingConvention:
             target.copy_(value)
         sources = {"argument": flat_args, "buffer": state, "result": results}
         replayed = () if self.epilogue is None else self.epilogue.run(sources)
-        flat = [ref.value if ref.kind == "constant" else (replayed if ref.kind == "alias" else sources[ref.kind])[ref.index] for ref in self.outputs]
+        flat = [
+            ref.value if ref.kind == "constant" else (replayed if ref.kind == "alias" else sources[ref.kind])[ref.index]
+            for ref in self.outputs
+        ]
         return pytree.tree_unflatten(flat, self.out_spec)
 
 
@@ -104,44 +107,16 @@ def read_convention(
     Raises:
         ExportError: An argument or result that is no tensor, number, string or ``None``.
     """
-    signature = exported.graph_signature
     module = exported.graph_module
-    placeholders = {node.name: node for node in module.graph.nodes if node.op == "placeholder"}
-    dims = ranges_of(module, exported.range_constraints)
-    user_specs = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
-    checks = tuple(
-        check_of(shown_names.get(name := _argument_name(spec), name), spec, placeholders.get(name), dims) for spec in user_specs
-    )
-    for spec, check in zip(user_specs, checks, strict=True):
-        if check.is_constant and (node := placeholders.pop(_argument_name(spec), None)) is not None:
-            if node.users:
-                raise ExportError(f"argument {node.name}: a value of type {type(node.meta.get('val')).__name__} cannot enter a graph")
-            module.graph.erase_node(node)
+    specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    checks = _take_constants_out(module, specs, ranges_of(module, exported.range_constraints), shown_names)
     positions = tuple(index for index, check in enumerate(checks) if not check.is_constant)
-    names = tuple(_argument_name(user_specs[index]) for index in positions)
-    buffer_names = {str(spec.target): _argument_name(spec) for spec in signature.input_specs if spec.kind is InputKind.BUFFER}
-    mutated = [
-        str(spec.target) for spec in signature.output_specs if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
-    ]
-    mutated_set = set(mutated)
-    mutated = [target for target in buffer_names if target in mutated_set]
-    if len(mutated) != len(mutated_set):
-        raise ExportError(f"parameters that the model changes in its forward ({', '.join(sorted(mutated_set - set(mutated)))}) are not supported")
-    copies: list[tuple[str, int]] = []
+    names = tuple(_argument_name(specs[index]) for index in positions)
+    buffers = _mutated_buffers(exported.graph_signature)
     position_of = dict(zip(names, positions, strict=True))
-    for spec in signature.output_specs:
-        match spec.kind:
-            case OutputKind.BUFFER_MUTATION:
-                copies.append(("buffer", mutated.index(str(spec.target))))
-            case OutputKind.USER_INPUT_MUTATION:
-                copies.append(("input", position_of[str(spec.target)]))
-            case OutputKind.USER_OUTPUT:
-                if not isinstance(spec.arg, TensorArgument | ConstantArgument) and not hasattr(spec.arg, "name"):
-                    raise ExportError(f"output: {type(spec.arg).__name__} is not supported")
-            case _:
-                raise ExportError(f"output: {spec.kind.name.lower()} is not supported")
-    live = {name: ("argument", position) for name, position in position_of.items()}
-    live |= {buffer_names[target]: ("buffer", index) for index, target in enumerate(mutated)}
+    copies = _copies(exported.graph_signature, list(buffers), position_of)
+    live: dict[str, LiveSource] = {name: ("argument", position) for name, position in position_of.items()}
+    live |= {placeholder: ("buffer", index) for index, placeholder in enumerate(buffers.values())}
     outputs, epilogue = split_aliases(module, copies, live)
     module.recompile()
     in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
@@ -154,14 +129,76 @@ def read_convention(
         checks=checks,
         flat_inputs=names,
         flat_positions=positions,
-        mutated_buffers=tuple(mutated),
-        buffer_inputs=tuple(buffer_names[target] for target in mutated),
-        copies=tuple(copies),
+        mutated_buffers=tuple(buffers),
+        buffer_inputs=tuple(buffers.values()),
+        copies=copies,
         outputs=outputs,
         epilogue=epilogue,
     )
     return convention, module
 
 
-def _argument_name(spec: Any) -> str:
+def _take_constants_out(
+    module: torch.fx.GraphModule, specs: Sequence[InputSpec], dims: Mapping[str, DimRange], shown_names: Mapping[str, str]
+) -> tuple[ArgumentCheck, ...]:
+    """The check of each user input; placeholders of constants leave the graph.
+
+    Raises:
+        ExportError: The graph reads an argument that is neither a tensor nor a plain value.
+    """
+    placeholders = {node.name: node for node in module.graph.nodes if node.op == "placeholder"}
+    checks = []
+    for spec in specs:
+        name = _argument_name(spec)
+        node = placeholders.get(name)
+        check = check_of(shown_names.get(name, name), spec, node, dims)
+        if check.is_constant and node is not None:
+            if node.users:
+                raise ExportError(f"argument {check.name}: a value of type {type(node.meta.get('val')).__name__} cannot enter a graph")
+            module.graph.erase_node(node)
+        checks.append(check)
+    return tuple(checks)
+
+
+def _mutated_buffers(signature: ExportGraphSignature) -> dict[str, str]:
+    """Placeholder of each buffer that the graph updates, by qualified name, in the order of the placeholders.
+
+    Raises:
+        ExportError: The graph updates a parameter.
+    """
+    updated = {
+        str(spec.target) for spec in signature.output_specs if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+    }
+    buffers = {
+        str(spec.target): _argument_name(spec)
+        for spec in signature.input_specs
+        if spec.kind is InputKind.BUFFER and str(spec.target) in updated
+    }
+    others = sorted(updated - set(buffers))
+    if others:
+        raise ExportError(f"parameters {', '.join(others)}: the model changes them in its forward, which is not supported")
+    return buffers
+
+
+def _copies(signature: ExportGraphSignature, buffers: Sequence[str], position_of: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Where each leading output is copied.
+
+    Raises:
+        ExportError: An output that is neither a mutation nor a result.
+    """
+    copies: list[tuple[str, int]] = []
+    for spec in signature.output_specs:
+        match spec.kind:
+            case OutputKind.BUFFER_MUTATION:
+                copies.append(("buffer", buffers.index(str(spec.target))))
+            case OutputKind.USER_INPUT_MUTATION:
+                copies.append(("input", position_of[str(spec.target)]))
+            case OutputKind.USER_OUTPUT if hasattr(spec.arg, "name"):
+                continue
+            case _:
+                raise ExportError(f"output: {spec.kind.name.lower()} of type {type(spec.arg).__name__} is not supported")
+    return tuple(copies)
+
+
+def _argument_name(spec: InputSpec) -> str:
     return str(getattr(spec.arg, "name", ""))

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import torch.fx
 from torch.utils import _pytree as pytree
-from torchkiln_core import DimRange, PlanError, PlanFormatError
-from torchkiln_core.record import DTYPES, dtype_name
-from torchkiln_core.size import format_size, parse_size
 
 from torchkiln.aliases import Epilogue, OutputRef
 from torchkiln.checks import ArgumentCheck
 from torchkiln.convention import CallingConvention
+from torchkiln_core import DimRange, PlanError, PlanFormatError
+from torchkiln_core.record import DTYPES, dtype_name
+from torchkiln_core.size import format_size, parse_size
 
 
 def convention_to_record(convention: CallingConvention) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from torchkiln_runtime import find_library, gpu_support
 
 

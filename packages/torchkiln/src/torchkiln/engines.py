@@ -7,6 +7,7 @@ import logging
 from typing import Literal
 
 import torch
+
 from torchkiln_core import BuildError, RuntimeOptions
 from torchkiln_runtime import find_library, gpu_support
 
@@ -29,7 +30,8 @@ def choose_engine(options: RuntimeOptions, device: torch.device) -> EngineKind:
     if options.engine == "tensorrt":
         raise BuildError(
             f"engine='tensorrt': {reason}",
-            fix="move the model and its arguments to a supported NVIDIA GPU, install torchkiln[rtx] or torchkiln[tensorrt], or use engine='reference'",
+            fix="move the model and its arguments to a supported NVIDIA GPU, install torchkiln[rtx] or torchkiln[tensorrt], "
+            "or use engine='reference'",
         )
     _say_once(reason)
     return "reference"

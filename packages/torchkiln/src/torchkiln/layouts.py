@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from torchkiln_core import Segment
 
 Layout = tuple[int, ...] | None
@@ -34,4 +35,4 @@ def _layout(fake: torch.Tensor) -> Layout:
 
 def _hint(size: int | torch.SymInt) -> int:
     """The example value of a size; layouts do not depend on it beyond 0 and 1."""
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
+    return int(str(size.node.hint)) if isinstance(size, torch.SymInt) else size

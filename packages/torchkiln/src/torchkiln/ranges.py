@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torchkiln_core import DimRange
+
+from torchkiln_core import DimRange, InternalError
 
 DEFAULT_GROWTH = 8
 """An unbounded dimension may grow to this multiple of its example size (at least ``DEFAULT_FLOOR``)."""
@@ -32,14 +33,13 @@ def ranges_of(module: torch.fx.GraphModule, constraints: Mapping[Any, Any] | Non
 
 
 def _symbolic_sizes(value: Any) -> list[torch.SymInt]:
-    if isinstance(value, torch.SymInt):
-        return [value]
-    if isinstance(value, torch.Tensor):
-        return [size for size in value.shape if isinstance(size, torch.SymInt)]
-    return []
+    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return [size for size in sizes if isinstance(size, torch.SymInt)]
 
 
-def _range(symbol: Any, shape_env: ShapeEnv, constraints: Mapping[Any, Any]) -> DimRange:
+def _range(symbol: Any, shape_env: ShapeEnv | None, constraints: Mapping[Any, Any]) -> DimRange:
+    if shape_env is None:
+        raise InternalError(f"symbol {symbol}: no shape environment")
     bounds = constraints.get(symbol) or shape_env.var_to_range[symbol]
     hint = _hint(symbol, shape_env)
     low = int(bounds.lower) if bounds.lower.is_Integer else 0

@@ -8,10 +8,6 @@ from typing import Literal
 
 import torch
 import torch.fx
-from torchkiln_core import BuildOptions, PlanFormatError, PlanTargetMismatch, RuntimeOptions
-from torchkiln_core.stages import Engine
-from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
-from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
 
 from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.compiled_program import EngineCall, StitchedProgram
@@ -21,6 +17,10 @@ from torchkiln.layouts import layouts_of
 from torchkiln.moving import move_graph
 from torchkiln.report import Report, SegmentReport
 from torchkiln.segment_compiler import plan_bytes
+from torchkiln_core import BuildOptions, PlanFormatError, PlanTargetMismatch, RuntimeOptions
+from torchkiln_core.stages import Engine
+from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
+from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
 
 Rebuild = Literal["auto", "never", "always"]
 EPILOGUE = "epilogue"
@@ -128,24 +128,29 @@ def _engine(segment: SavedSegment, kind: EngineKind, device: torch.device, rebui
 
 
 def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.device:
-    try:
-        place = torch.device(device if device is not None else str(saved.signature["device"]))
-    except (KeyError, RuntimeError) as error:
-        raise (PlanFormatError if device is None else ValueError)(f"device: {error}") from error
+    if device is not None:
+        place = torch.device(device)
+    else:
+        try:
+            place = torch.device(str(saved.signature["device"]))
+        except (KeyError, RuntimeError) as error:
+            raise PlanFormatError(f"device: {error}") from error
     if place.type == "cuda" and not torch.cuda.is_available():
         raise PlanTargetMismatch(
             f"the program runs on {place}, and torch sees no GPU here", fix="load with device='cpu' to run it on the reference engine"
         )
-    return torch.device("cuda", torch.cuda.current_device()) if place.type == "cuda" and place.index is None else place
+    return torch.device("cuda", torch.cuda.current_device()) if str(place) == "cuda" else place
 
 
 def _report(saved: SavedProgram, segments: tuple[SavedSegment, ...], kind: EngineKind) -> Report:
     reports = tuple(
         SegmentReport(
-            segment.name, segment.kind, segment.calls, 0 if segment.network is None else len(segment.network.steps), plan_bytes(segment.plans)
+            segment.name,
+            segment.kind,
+            segment.calls,
+            0 if segment.network is None else len(segment.network.steps),
+            plan_bytes(segment.plans),
         )
         for segment in segments
     )
     return Report(reports, saved.rejections, kind, {})
-
-

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+
+from torchkiln.engines import EngineKind
 from torchkiln_converters import NetworkConverter
 from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
 from torchkiln_core.stages import Engine, PlanCache
 from torchkiln_runtime import CachedBuilder, ReferenceEngine, TensorRTBuilder, TensorRTLoader, require_library
 from torchkiln_runtime.targets import resolve_targets
-
-from torchkiln.engines import EngineKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,9 @@ class SegmentCompiler:
         BuildError: Targets are named and no library is installed, or it does not know them.
     """
 
-    def __init__(self, converter: NetworkConverter, options: BuildOptions, kind: EngineKind, device: torch.device, cache: PlanCache) -> None:
+    def __init__(
+        self, converter: NetworkConverter, options: BuildOptions, kind: EngineKind, device: torch.device, cache: PlanCache
+    ) -> None:
         self._converter = converter
         self._options = options
         self._kind = kind

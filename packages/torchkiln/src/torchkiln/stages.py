@@ -9,6 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+
+from torchkiln.compiled_program import CompiledProgram
+from torchkiln.engines import choose_engine, device_of
+from torchkiln.report import Report, SegmentReport
+from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
 from torchkiln_converters import ConverterRegistry, NetworkConverter, default_registry
 from torchkiln_core import (
     CompileError,
@@ -25,11 +30,6 @@ from torchkiln_core.stages import Lowering
 from torchkiln_lowering import AtenLowering
 from torchkiln_partitioning import LevelPartitioner
 from torchkiln_runtime import MemoryPlanCache
-
-from torchkiln.compiled_program import CompiledProgram
-from torchkiln.engines import choose_engine, device_of
-from torchkiln.report import Report, SegmentReport
-from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
 
 
 class FallbackWarning(UserWarning):
@@ -76,7 +76,8 @@ class Compiler:
     def build(self, program: Program) -> CompiledProgram:
         """Lowered program to something that runs.
 
-        A segment that cannot be converted or built runs in PyTorch, with a ``FallbackWarning`` that says why, unless full compilation is required.
+        A segment that cannot be converted or built runs in PyTorch, with a ``FallbackWarning`` that says why, unless full compilation
+        is required.
 
         Raises:
             CompileError: No valid division, or a failure where full compilation is required.

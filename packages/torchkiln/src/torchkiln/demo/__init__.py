@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 from rich.console import Console
-from torchkiln_runtime import find_library
 
 from torchkiln.demo.digits import show_digits
 from torchkiln.demo.photographs import show_photographs
 from torchkiln.doctor import diagnose
+from torchkiln_runtime import find_library
 
 TARGETS = ("sm_86", "sm_89", "sm_120")
 """GPUs that the demo builds plans for where it finds none to run on."""

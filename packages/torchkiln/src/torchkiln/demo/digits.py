@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 from torchkiln.aot import compile as kiln_compile
 from torchkiln.demo.display import print_latency, print_report
 
-EPOCHS = 30
+EPOCHS = 15
 BATCH = 64
 
 
@@ -21,19 +21,19 @@ class DigitNet(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.features = torch.nn.Sequential(
-            torch.nn.Conv2d(1, 32, 3, padding=1, bias=False),
+            torch.nn.Conv2d(1, 16, 3, padding=1, bias=False),
+            torch.nn.BatchNorm2d(16),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(16, 32, 3, padding=1, bias=False),
             torch.nn.BatchNorm2d(32),
             torch.nn.ReLU(),
-            torch.nn.Conv2d(32, 64, 3, padding=1, bias=False),
-            torch.nn.BatchNorm2d(64),
-            torch.nn.ReLU(),
             torch.nn.MaxPool2d(2),
-            torch.nn.Conv2d(64, 64, 3, padding=1),
+            torch.nn.Conv2d(32, 32, 3, padding=1),
             torch.nn.GELU(),
             torch.nn.AdaptiveAvgPool2d(1),
             torch.nn.Flatten(),
         )
-        self.head = torch.nn.Linear(64, 10)
+        self.head = torch.nn.Linear(32, 10)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """Class scores."""
@@ -52,7 +52,9 @@ def show_digits(console: Console, device: torch.device, targets: tuple[str, ...]
     digits = compiled(test_images).argmax(1)
     count = len(test_labels)
     agree = int((eager_digits == digits).sum())
-    console.print(f"accuracy on {count} held-out digits: eager {_accuracy(eager_digits, test_labels)}, compiled {_accuracy(digits, test_labels)}")
+    console.print(
+        f"accuracy on {count} held-out digits: eager {_accuracy(eager_digits, test_labels)}, compiled {_accuracy(digits, test_labels)}"
+    )
     console.print(f"predictions that agree: {agree} of {count}")
     print_report(console, compiled.report)
     print_latency(console, model, compiled, (test_images,))
@@ -69,13 +71,13 @@ def _load(device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
 
 def _train(console: Console, images: torch.Tensor, labels: torch.Tensor) -> torch.nn.Module:
     model = DigitNet().to(images.device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("training", total=EPOCHS)
         for _ in range(EPOCHS):
-            for rows in torch.randperm(len(labels), device=images.device).split(BATCH):
+            for rows in torch.split(torch.randperm(len(labels), device=images.device), BATCH):
                 optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+                torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
             progress.advance(task)
     return model.eval()

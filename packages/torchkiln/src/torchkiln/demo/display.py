@@ -42,9 +42,9 @@ def print_latency(console: Console, eager: Callable[..., Any], compiled: Callabl
 def _median_ms(call: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> float:
     for _ in range(WARM_UP):
         call(*args)
-    times = []
+    times: list[float] = []
     for _ in range(RUNS):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
         call(*args)
         end.record()
