@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from lowering_programs import FLOATS, Oracle, aten, guard_state, run, targets, whole
 from torch.export import Dim
 
 from torchkiln_lowering import AtenLowering
-
-from .programs import FLOATS, Oracle, aten, guard_state, run, targets, whole
 
 SDPA = aten.scaled_dot_product_attention.default
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from lowering_programs import FLOATS, Oracle, aten, guard_state, run, targets, whole
 from torch.export import Dim
 
 from torchkiln_lowering import AtenLowering
-
-from .programs import FLOATS, Oracle, aten, guard_state, run, targets, whole
 
 INF = float("inf")
 EDGES = torch.tensor([[0.0, -0.0, 1.0, -1.0, 1e-4, -1e-4, 88.0, -88.0, 30.0, -30.0, INF, -INF]])

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from lowering_programs import aten, capture, run, targets, whole
 from torch.export import Dim
 
 from torchkiln_lowering import AtenLowering
-
-from .programs import aten, capture, run, targets, whole
 
 
 class _All:

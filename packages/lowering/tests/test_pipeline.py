@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+from lowering_programs import Oracle, aten, run, targets, whole
 
 from torchkiln_core.errors import LoweringError
 from torchkiln_core.options import LoweringOptions
@@ -22,8 +23,6 @@ from torchkiln_lowering import (
     remove_lowering_pass,
     standard_pipeline,
 )
-
-from .programs import Oracle, aten, run, targets, whole
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from lowering_programs import ELEMENTARY, Oracle, aten, capture, guard_state, run, targets, whole
 from torch import nn
 from torch.export import Dim
 
@@ -14,8 +15,6 @@ from torchkiln_core.errors import LoweringError
 from torchkiln_core.program import InputKind
 from torchkiln_lowering import AtenLowering, Pipeline, standard_decompositions
 from torchkiln_lowering.trace import _refusing_guards
-
-from .programs import ELEMENTARY, Oracle, aten, capture, guard_state, run, targets, whole
 
 
 class Net(nn.Module):
