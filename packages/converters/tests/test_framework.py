@@ -18,6 +18,7 @@ from torchkiln_converters import (
     Support,
     builtin_converters,
     converter,
+    default_registry,
 )
 from torchkiln_converters.registry import converters_in
 from torchkiln_core import ConversionError, InputKind, InternalError, Interpreter, Network, OpCall, Program, ProgramInput, Segment, Value
@@ -127,6 +128,22 @@ def test_converters_are_found_in_modules_and_iterables():
     assert converters_in([OWN_RELU]) == (OWN_RELU,)
     with pytest.raises(TypeError, match="expected converters"):
         converters_in([relu])
+
+
+class Declared:
+    """An entry point of an installed package."""
+
+    name = "theirs"
+
+    def load(self):
+        return OWN_RELU
+
+
+def test_packages_declare_converters(monkeypatch):
+    asked = []
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: asked.append(group) or [Declared()])
+    assert default_registry()[aten.relu.default] is OWN_RELU
+    assert asked == ["torchkiln.converters"]
 
 
 def test_every_operator_has_one_builtin_converter():

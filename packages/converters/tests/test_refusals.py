@@ -92,6 +92,7 @@ def test_other_values_than_those_of_equals_are_refused(registry, cases):
 
 
 X = torch.ones(5, 3, 4)
+HEADS = torch.ones(2, 6, 3, 8)
 IMAGE = torch.ones(5, 3, 8, 6)
 REFUSED = [
     (OpCase(aten.lgamma.default, (X,)), "no-converter"),
@@ -119,6 +120,17 @@ REFUSED = [
     (OpCase(aten.slice_scatter.default, (X, X[:, ::2], 1, 0, 3, 2)), "equals"),
     (OpCase(aten.as_strided.default, (X, [3, 5, 4], [4, 12, 1])), "requires"),
     (OpCase(aten.linalg_vector_norm.default, (X, 3)), "requires"),
+    (OpCase(aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS, None, 0.1)), "equals"),
+    (OpCase(aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS), dynamic=((0, 3), (1, 3))), "static"),
+    (
+        OpCase(
+            aten.scaled_dot_product_attention.default,
+            (HEADS, HEADS, HEADS),
+            {"enable_gqa": True, "scale": 1.0},
+            dynamic=((0, 1), (1, 1), (2, 1)),
+        ),
+        "static",
+    ),
     (OpCase(aten.constant_pad_nd.default, (X, [SizeOf(0, 0), 0]), dynamic=((0, 0),)), "static"),
 ]
 

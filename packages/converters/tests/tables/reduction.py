@@ -76,7 +76,14 @@ EXTREMES = [
         exact(getattr(getattr(aten, name), overload), values, *args)
         for name in ("any", "all")
         for values in (FLAGS, X, I64)
-        for overload, args in (("default", ()), ("dim", (1,)), ("dim", (-1, True)), ("dims", ([0, 1],)), ("dims", (None, True)))
+        for overload, args in (
+            ("default", ()),
+            ("dim", (1,)),
+            ("dim", (-1, True)),
+            ("dims", ([0, 1],)),
+            ("dims", ([],)),
+            ("dims", (None, True)),
+        )
     ),
 ]
 

@@ -21,13 +21,23 @@ def _static_width(call: OpCall) -> bool:
     return call.arguments["scale"] is not None or isinstance(fake(call, "query").shape[-1], int)
 
 
+def _static_heads(call: OpCall) -> bool:
+    heads = (fake(call, "query").shape[-3:-2], fake(call, "key").shape[-3:-2])
+    return not call.arguments["enable_gqa"] or all(isinstance(count, int) for counts in heads for count in counts)
+
+
 @converter(
     aten.scaled_dot_product_attention.default,
     Support(
         dtypes=FLOATS,
         ranks=range(2, 8),
         arguments={"attn_mask": FLOATS | BOOLS},
-        rules=(Equals("dropout_p", 0.0), same_dtype("query", "key", "value"), Requires("a static head size", _static_width, "static")),
+        rules=(
+            Equals("dropout_p", 0.0),
+            same_dtype("query", "key", "value"),
+            Requires("a static head size", _static_width, "static"),
+            Requires("a static number of heads with enable_gqa", _static_heads, "static"),
+        ),
     ),
 )
 def scaled_dot_product_attention(

@@ -96,6 +96,8 @@ def _logical(name: str, op: ReduceOp) -> tuple[Converter[...], ...]:
         return write(net, self, (axis_of(dim, self.rank),), keepdim)
 
     def over_dims(net: Network, self: Value, dim: tuple[int, ...] | None, keepdim: bool) -> Value:
+        if dim == ():  # unlike the other reductions, these two then reduce nothing
+            return as_bool(net, self)
         return write(net, self, axes_of(dim, self.rank), keepdim)
 
     packet = getattr(aten, name)
