@@ -187,4 +187,10 @@ CREATION = [
     OpCase(aten.arange.start_step, (0.5, 3.0, 0.25)),
 ]
 
-CASES = VIEWS + JOINS + SLICES + INDICES + PADDING + CASTS + CREATION
+PIXELS = torch.arange(120.0).reshape(5, 2, 3, 4)
+RESIZES = [
+    exact(aten.upsample_nearest2d.vec, PIXELS, None, [2.0, 3.0], dynamic=DYNAMIC),
+    exact(aten.upsample_nearest2d.vec, PIXELS, [3, 28], None),
+]
+
+CASES = RESIZES + VIEWS + JOINS + SLICES + INDICES + PADDING + CASTS + CREATION
