@@ -7,11 +7,10 @@ import operator
 import pytest
 import torch
 import torch.fx
+from core_programs import exported
 
 from torchkiln_core import InternalError, OpCall, Rejection, module_path, source_of
 from torchkiln_core.rejection import target_name
-
-from .programs import exported
 
 aten = torch.ops.aten
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from core_programs import Symbols
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchkiln_core import InternalError
 from torchkiln_core.inference import fake_mode_of, no_new_guards, statically_equal
-
-from .programs import Symbols
 
 
 def _fake(symbols, *labels):

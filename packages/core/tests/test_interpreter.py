@@ -9,13 +9,12 @@ from typing import ClassVar
 
 import pytest
 import torch
+from core_programs import Symbols
 
 from torchkiln_core import InternalError, Interpreter, Layer, Network
 from torchkiln_core.layers import Activation, ActivationKind, Elementwise, ElementwiseOp, Shuffle, TopK, TopKOp
 from torchkiln_core.layers.checks import is_real
 from torchkiln_testing import assert_same
-
-from .programs import Symbols
 
 RELU, ADD = Activation(ActivationKind.RELU), Elementwise(ElementwiseOp.SUM)
 

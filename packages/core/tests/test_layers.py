@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 
+import core_layer_rows
+import core_layer_rows_pointwise
 import pytest
 import torch
+from core_programs import shape_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +17,7 @@ from torchkiln_core import InternalError, Interpreter, Layer, Network, from_reco
 from torchkiln_core.layers import Constant, Slice, Unary, UnaryOp
 from torchkiln_testing import assert_same
 
-from . import layer_rows, layer_rows_pointwise
-from .programs import shape_at
-
-CASES = [*layer_rows_pointwise.ROWS, *layer_rows.ROWS]
+CASES = [*core_layer_rows_pointwise.ROWS, *core_layer_rows.ROWS]
 SIZES = [{"n": 5, "m": 4}, {"n": 3, "m": 7}]
 KINDS = {kind for name in layers.__all__ if isinstance(kind := getattr(layers, name), type) and issubclass(kind, Layer)}
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from core_programs import Symbols, exported, fake_inputs, network_over
 from torch.export import Dim
 
 from torchkiln_core import DimRange, InternalError, Network, TensorSpec, from_record, to_record
 from torchkiln_core.layers import Activation, ActivationKind, Elementwise, ElementwiseOp, Shuffle, TopK, TopKOp
 from torchkiln_core.size import size_of
-
-from .programs import Symbols, exported, fake_inputs, network_over
 
 RELU = Activation(ActivationKind.RELU)
 

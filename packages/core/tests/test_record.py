@@ -8,13 +8,12 @@ import re
 
 import pytest
 import torch
+from core_programs import Symbols
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchkiln_core import DimRange, Network, PlanFormatError, from_record, network_key, to_record
 from torchkiln_core.layers import Activation, ActivationKind, Elementwise, ElementwiseOp, Shuffle, Slice
-
-from .programs import Symbols
 
 
 def _network(

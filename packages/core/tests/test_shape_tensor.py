@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from core_programs import Symbols, exported, fake_inputs, network_over
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.export import Dim
@@ -11,8 +12,6 @@ from torch.export import Dim
 from torchkiln_core import InternalError, Interpreter
 from torchkiln_core.layers import Linspace, Shuffle
 from torchkiln_core.size import evaluate, size_of
-
-from .programs import Symbols, exported, fake_inputs, network_over
 
 VALUES = [{"n": 5, "m": 4}, {"n": 2, "m": 9}, {"n": 13, "m": 3}]
 

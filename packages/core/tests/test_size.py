@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import sympy
+from core_programs import Symbols
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._sympy.functions import FloorDiv, Max, Min, PythonMod
 
 from torchkiln_core.errors import InternalError, PlanFormatError
 from torchkiln_core.size import evaluate, format_size, parse_size, size_of, sizes_of, symbols_of
-
-from .programs import Symbols
 
 NAMES = ("s0", "s1", "s77")
 S0 = sympy.Symbol("s0", integer=True, nonnegative=True)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from core_programs import Symbols
 
 from torchkiln_core import Interpreter, Layer, Network, Size, Value
 from torchkiln_core.size import evaluate, parse_size
 from torchkiln_testing import OpClass
-
-from .programs import Symbols
 
 HINTS = {"n": 5, "m": 4}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from core_layer_cases import Case, Sizes, T
 
 from torchkiln_core.layers import (
     Concatenation,
@@ -29,8 +30,6 @@ from torchkiln_core.layers import (
     TopKOp,
 )
 from torchkiln_testing import OpClass
-
-from .layer_cases import Case, Sizes, T
 
 F16, BF16, I32, I64 = torch.float16, torch.bfloat16, torch.int32, torch.int64
 REDUCTION, MATMUL = OpClass.REDUCTION, OpClass.MATMUL

@@ -6,6 +6,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from core_layer_cases import Case, Sizes, T
 
 from torchkiln_core.layers import (
     Activation,
@@ -21,8 +22,6 @@ from torchkiln_core.layers import (
     UnaryOp,
 )
 from torchkiln_testing import OpClass
-
-from .layer_cases import Case, Sizes, T
 
 F16, BF16, F32, I32, I64, BOOL = torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64, torch.bool
 POINTWISE = OpClass.POINTWISE
