@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,6 +38,13 @@ SENTENCES = [
     "The train to Berlin leaves at noon.",
     "Our flight was delayed by three hours.",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _plain_fp32() -> Iterator[None]:
+    """Eager's convolutions on a GPU use TF32 by default, which is no truth to compare fp32 with."""
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        yield
 
 
 def on_device(example: Example, device: str) -> Example:

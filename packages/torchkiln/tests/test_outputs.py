@@ -166,3 +166,14 @@ def test_a_program_of_no_operators_returns_its_input(dtype: torch.dtype) -> None
     got = compiled(x)
     assert got[0] is x
     assert got[1:] == (None, 3)
+
+
+def test_torch_compile_takes_tensors_that_the_graph_holds() -> None:
+    torch._dynamo.reset()
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, x / torch.tensor(2.0), torch.tensor([1.0, 2.0, 3.0]))
+
+    x = torch.randn(4, 3)
+    compiled = torch.compile(scaled, backend="torchkiln", options={"engine": "reference", "min_block_size": 1})
+    assert_same(scaled(x), compiled(x))

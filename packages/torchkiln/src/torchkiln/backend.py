@@ -19,6 +19,7 @@ from torch._guards import TracingContext
 from torch.export.exported_program import _override_composite_implicit_decomp
 
 from torchkiln.compiled_program import CompiledProgram
+from torchkiln.constants import lift_constants
 from torchkiln.ranges import ranges_of
 from torchkiln.stages import Compiler
 from torchkiln.weights import WeightWatch
@@ -67,16 +68,20 @@ class JitProgram:
 
     Args:
         compiler: The stages.
-        program: Lowered; its weights are taken from the arguments of each call.
+        program: Lowered; its weights are taken from the arguments of each call, except for its ``constants``.
+        constants: Tensors behind the last placeholders, which callers do not pass.
     """
 
     _boxed_call = True
 
-    def __init__(self, compiler: Compiler, program: Program) -> None:
+    def __init__(self, compiler: Compiler, program: Program, constants: Mapping[str, torch.Tensor]) -> None:
         self._compiler = compiler
         self._lowered = program
+        self._constants = constants
         self._follow = compiler.options.runtime.weights != "frozen"
-        self._weights = [(index, item.name) for index, item in enumerate(program.inputs) if item.kind is InputKind.WEIGHT]
+        self._weights = [
+            (index, item.name) for index, item in enumerate(program.inputs) if item.kind is InputKind.WEIGHT and item.name not in constants
+        ]
         self._users = [index for index, item in enumerate(program.inputs) if item.kind is InputKind.USER]
         self._program: CompiledProgram | None = None
         self._watch: WeightWatch | None = None
@@ -94,31 +99,34 @@ class JitProgram:
             if not self._warned:
                 self._warned = True
                 _LOG.warning("this size runs in PyTorch: %s", error)
-            return list(self._lowered.module(*arguments))
+            return list(self._lowered.module(*arguments, *self._constants.values()))
 
     def _current(self, arguments: list[Any]) -> CompiledProgram:
         weights = {name: arguments[index] for index, name in self._weights}
         with self._lock:
             if self._program is None or self._watch is None:
-                self._program = self._compiler.build(dataclasses.replace(self._lowered, weights=weights))
+                self._program = self._compiler.build(dataclasses.replace(self._lowered, weights={**weights, **self._constants}))
                 self._watch = WeightWatch(weights)
                 on_report = self._compiler.options.runtime.on_report
                 if on_report is not None:
                     on_report(self._program.report)
             elif self._follow and (changed := self._watch.changed(weights)):
-                self._program.replace_weights(weights, changed)
+                self._program.replace_weights({**weights, **self._constants}, changed)
             return self._program
 
 
 def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, fake_inputs: Sequence[Any]) -> JitProgram:
-    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     weights = _weight_positions()
+    constants = lift_constants(graph)
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     inputs = tuple(
-        ProgramInput(node.name, InputKind.WEIGHT if index in weights else InputKind.USER, node.name if index in weights else None)
+        ProgramInput(node.name, InputKind.WEIGHT, node.name)
+        if index in weights or node.name in constants
+        else ProgramInput(node.name, InputKind.USER)
         for index, node in enumerate(placeholders)
     )
-    program = Program(graph, inputs, {}, ranges_of(graph))
-    return JitProgram(compiler, compiler.lower(program))
+    program = Program(graph, inputs, constants, ranges_of(graph))
+    return JitProgram(compiler, compiler.lower(program), constants)
 
 
 def _weight_positions() -> frozenset[int]:
