@@ -11,7 +11,7 @@ import torch
 from torchkiln.engines import EngineKind
 from torchkiln_converters import NetworkConverter
 from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
-from torchkiln_core.stages import Engine, PlanCache
+from torchkiln_core.stages import Engine, PlanBuilder, PlanCache
 from torchkiln_runtime import CachedBuilder, ReferenceEngine, TensorRTBuilder, TensorRTLoader, require_library
 from torchkiln_runtime.targets import resolve_targets
 
@@ -34,7 +34,7 @@ class SegmentCompiler:
         options: Which plans are built; none where neither targets are named nor a GPU runs them.
         kind: Which engine is loaded.
         device: Where the engine runs.
-        cache: Plans built before, by key.
+        cache: Plans built before, by key; ``forget_plans`` lets go of it.
 
     Raises:
         BuildError: Targets are named and no library is installed, or it does not know them.
@@ -47,7 +47,7 @@ class SegmentCompiler:
         self._options = options
         self._kind = kind
         self.device = device
-        self._cache = cache
+        self._cache: PlanCache | None = cache
         for build in self._builds():
             resolve_targets(build.targets, require_library())
 
@@ -59,9 +59,17 @@ class SegmentCompiler:
             BuildError: TensorRT refused.
         """
         network = self._converter.convert(segment, program)
-        plans = tuple(CachedBuilder(TensorRTBuilder(options), self._cache).build(network) for options in self._builds())
+        plans = tuple(self._builder(options).build(network) for options in self._builds())
         engine = ReferenceEngine(network) if self._kind == "reference" else TensorRTLoader(self.device).load(plans[0])
         return CompiledSegment(segment, network, plans, engine)
+
+    def forget_plans(self) -> None:
+        """Builds anew from now on: a compilation that is done would only hold on to plans of weights that have changed since."""
+        self._cache = None
+
+    def _builder(self, options: BuildOptions) -> PlanBuilder:
+        builder = TensorRTBuilder(options)
+        return builder if self._cache is None else CachedBuilder(builder, self._cache)
 
     def _builds(self) -> tuple[BuildOptions, ...]:
         """One build for the GPU at hand, if it runs the engine, and one for the named targets."""

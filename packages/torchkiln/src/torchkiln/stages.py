@@ -66,7 +66,6 @@ class Compiler:
         self.registry = registry or default_registry()
         self.clock = StageClock()
         self._lowering = lowering or AtenLowering(options.lowering)
-        self._cache = MemoryPlanCache(max_size=64)
 
     def lower(self, program: Program) -> Program:
         """Program to a program of the operators that converters know."""
@@ -84,7 +83,7 @@ class Compiler:
         """
         device = device_of([*_fake_inputs(program), *program.weights.values()])
         kind = choose_engine(self.options.runtime, device)
-        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, kind, device, self._cache)
+        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, kind, device, MemoryPlanCache())
         refused: dict[str, Rejection] = {}
         while True:
             with self.clock.measure("partition"):
@@ -94,6 +93,7 @@ class Compiler:
             if not failures:
                 break
             refused |= failures
+        compiler.forget_plans()
         report = Report(_segment_reports(partition, segments), partition.rejections, kind, self.clock.stage_ms)
         return CompiledProgram(partition, segments, compiler, report)
 
