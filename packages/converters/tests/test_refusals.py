@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -94,11 +95,25 @@ def test_other_values_than_those_of_equals_are_refused(registry, cases):
 X = torch.ones(5, 3, 4)
 HEADS = torch.ones(2, 6, 3, 8)
 IMAGE = torch.ones(5, 3, 8, 6)
+VOXELS = torch.ones(1, 2, 3, 4, 3, dtype=torch.bfloat16)
+CUBE = torch.ones(2, 2, 2, 2, 2, dtype=torch.bfloat16)
 REFUSED = [
     (OpCase(aten.lgamma.default, (X,)), "no-converter"),
-    (OpCase(aten.add.Tensor, (X > 0, X > 0)), "dtype"),
+    (OpCase(aten.add.Tensor, (X > 0, X > 0), {"alpha": False}), "requires"),
+    (OpCase(aten.scatter_add.default, (X, 0, torch.zeros(1, 3, 4, dtype=torch.int64), X)), "no-converter"),
+    (OpCase(aten.diagonal.default, (X, 1), dynamic=((0, 0),)), "static"),
+    *(
+        (OpCase(op, (X, divisor)), "requires")
+        for op in (aten.floor_divide.Scalar, aten.remainder.Scalar, aten.fmod.Scalar)
+        for divisor in (3, 0.5, 0, -1.5, math.inf, math.nan, 65536)
+    ),
+    *((OpCase(op, (X, X)), "requires") for op in (aten.remainder.Tensor, aten.fmod.Tensor)),
+    (OpCase(aten.convolution.default, (VOXELS, CUBE, None, [1], [0], [1], True, [0], 1)), "dtype"),
+    (OpCase(aten.convolution.default, (VOXELS, CUBE, None, [1], [0], [1], False, [0], 1)), None),
+    (OpCase(aten.convolution.default, (VOXELS.half(), CUBE.half(), None, [1], [0], [1], True, [0], 1)), None),
+    (OpCase(aten.avg_pool2d.default, (IMAGE, [2, 2], [2, 2], [0, 0], True), dynamic=((0, 2),)), "static"),
     (OpCase(aten.div.Tensor_mode, (X, X), {"rounding_mode": "floor"}), "requires"),
-    (OpCase(aten.floor_divide.default, (X, X)), "dtype"),
+    (OpCase(aten.floor_divide.default, (X, X)), "requires"),
     (OpCase(aten.mm.default, (torch.ones(2, 2, dtype=torch.int64),) * 2), "dtype"),
     (OpCase(aten.max_pool2d_with_indices.default, (IMAGE, [2, 2])), "requires"),
     (OpCase(aten.max_pool2d_with_indices.default, (IMAGE, [2, 2], [1, 1], [0, 0], [2, 2]), results=(0,)), "requires"),

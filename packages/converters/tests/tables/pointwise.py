@@ -42,6 +42,8 @@ UNARY = [
         (aten.exp.default, X),
         (aten.log.default, POSITIVE),
         (aten.log2.default, POSITIVE),
+        (aten.log1p.default, UNIT),
+        (aten.expm1.default, X),
         (aten.log10.default, POSITIVE),
         (aten.sqrt.default, POSITIVE),
         (aten.rsqrt.default, POSITIVE),
@@ -136,17 +138,55 @@ BINARY = [
     OpCase(aten.remainder.Scalar, (I32, -3)),
     OpCase(aten.fmod.Tensor, (I64, DIVISORS)),
     OpCase(aten.fmod.Scalar, (I32, -3)),
-    OpCase(aten.maximum.default, (X, Y)),
-    OpCase(aten.maximum.default, (SPECIAL, SPECIAL.flip(0))),
-    OpCase(aten.maximum.default, (FLAGS, FLAGS.flip(0))),
-    OpCase(aten.minimum.default, (I64, DIVISORS)),
-    OpCase(aten.minimum.default, (SPECIAL, SPECIAL.flip(0))),
+    OpCase(aten.add.Tensor, (FLAGS, FLAGS.flip(0))),
+    OpCase(aten.add.Tensor, (FLAGS, FLAGS[:1]), dynamic=((0, 0),)),
+    OpCase(aten.add.Scalar, (FLAGS, True)),
+    OpCase(aten.atan2.default, (SPECIAL, SPECIAL[:, None])),
+    OpCase(aten.atan2.default, (X, X.flip(1)), dynamic=PAIR),
+    OpCase(aten.atan2.default, (X[0, 3], Y)),
+    OpCase(aten.atan2.default, (I64, DIVISORS)),
     OpCase(aten.addcmul.default, (X, Y, Y), {"value": 0.1}),
     OpCase(aten.addcmul.default, (I64, DIVISORS, DIVISORS)),
     OpCase(aten.addcdiv.default, (X, Y, Y), {"value": 2}),
     OpCase(aten.lerp.Scalar, (X, Y, 0.2)),
     OpCase(aten.lerp.Scalar, (X, Y, 0.7)),
     OpCase(aten._prelu_kernel.default, (X, Y)),
+]
+
+FRACTIONS = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 0.0, 0.3, -0.3, 2.0, -2.0, 7.5, -7.5, 65504.0, -65504.0, 1e-7, -1e-7])
+DIVISIONS = [
+    OpCase(op, (values, divisor), kwargs, dynamic=dynamic, op_class=OpClass.POINTWISE)
+    for op, kwargs in (
+        (aten.floor_divide.Scalar, {}),
+        (aten.div.Scalar_mode, {"rounding_mode": "floor"}),
+        (aten.remainder.Scalar, {}),
+        (aten.fmod.Scalar, {}),
+    )
+    for values, divisor, dynamic in (
+        (FRACTIONS, 1, ()),
+        (FRACTIONS, 4.0, ()),
+        (FRACTIONS, -2, ()),
+        (FRACTIONS * 1e30, 32768, ()),
+        (FRACTIONS * 1e-38, -16, ()),
+        (X, 1.0, ((0, 0),)),
+    )
+] + [
+    OpCase(aten.floor_divide.default, (I64, 2.0)),
+    OpCase(aten.div.Tensor_mode, (X, 2), {"rounding_mode": "floor"}),
+]
+
+EXTREMES = [
+    row
+    for op in (aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default)
+    for row in (
+        OpCase(op, (X, Y)),
+        OpCase(op, (X, SCALAR), dynamic=((0, 0),)),
+        OpCase(op, (SPECIAL, SPECIAL[:, None])),
+        OpCase(op, (SPECIAL, I64[0, 1])),
+        OpCase(op, (FLAGS, FLAGS.flip(0))),
+        OpCase(op, (I64, DIVISORS)),
+        OpCase(op, (I32, Y[:3])),
+    )
 ]
 
 POWERS = [OpCase(aten.pow.Tensor_Scalar, (POSITIVE, exponent)) for exponent in (0.5, -0.5, 1, 2, 3, -1, -2, 2.2)] + [
@@ -200,6 +240,15 @@ SELECTION = [
     OpCase(aten.masked_fill.Tensor, (X, X > 1, SCALAR), op_class=OpClass.EXACT),
     OpCase(aten.clamp.default, (X, -1, 1)),
     OpCase(aten.clamp.default, (SPECIAL, -1, 1)),
+    OpCase(aten.clamp.default, (SPECIAL, -math.inf, 2)),
+    OpCase(aten.clamp.default, (SPECIAL, math.nan, 2)),
+    OpCase(aten.clamp.default, (SPECIAL, None, math.nan)),
+    OpCase(aten.clamp.Tensor, (SPECIAL[:, None, None], SPECIAL[:, None], SPECIAL)),
+    OpCase(aten.clamp_min.default, (SPECIAL, 0)),
+    OpCase(aten.clamp_min.Tensor, (SPECIAL[:, None], SPECIAL)),
+    OpCase(aten.clamp_max.default, (SPECIAL, 0)),
+    OpCase(aten.clamp_max.Tensor, (SPECIAL[:, None], SPECIAL)),
+    OpCase(aten.clamp_min.default, (I64, 2)),
     OpCase(aten.clamp.default, (X, 0.1)),
     OpCase(aten.clamp.default, (X, None, 0.1), dynamic=((0, 0),)),
     OpCase(aten.clamp.default, (X, 2, 1)),
@@ -217,4 +266,4 @@ SELECTION = [
     OpCase(aten.softplus.default, (X, 2, 3)),
 ]
 
-CASES = UNARY + INTEGERS + PROMOTED + BINARY + POWERS + COMPARISONS + LOGIC + SELECTION
+CASES = UNARY + INTEGERS + PROMOTED + BINARY + DIVISIONS + EXTREMES + POWERS + COMPARISONS + LOGIC + SELECTION

@@ -63,7 +63,31 @@ SUMS = [
     reduced(aten.linalg_vector_norm.default, X, -math.inf, [1]),
 ]
 
+NAN_LAST = torch.tensor([[math.inf, math.nan, -math.inf, math.inf, math.nan, 3e38, -3e38, 1.0]])
+HARD = torch.cat(
+    [
+        NAN_LAST,
+        NAN_LAST.flip(1),
+        torch.full((1, 8), math.nan),
+        torch.full((1, 8), math.inf),
+        torch.full((1, 8), -math.inf),
+        torch.tensor([[math.nan, -math.inf, -math.inf, math.nan, -math.inf, -math.inf, math.nan, -math.inf]]),
+        torch.tensor([[math.inf, math.nan, math.inf, math.nan, math.inf, math.inf, math.nan, math.inf]]),
+        torch.tensor([[math.nan, 2.0, 2.0, -1.0, 0.5, math.nan, -math.inf, 2.0]]),
+        torch.tensor([[0.25, 2.0, 4.0, -1.0, 0.5, 8.0, -2.0, 3.0]]),
+    ]
+)
+"""Rows where NaN, infinities and ties meet."""
+
 EXTREMES = [
+    *(exact(getattr(aten, name).default, HARD, [1], dynamic=((0, 0),)) for name in ("amax", "amin")),
+    *(exact(getattr(aten, name).default, HARD, [0], True) for name in ("amax", "amin")),
+    *(
+        exact(getattr(aten, name).default, values)
+        for name in ("max", "min")
+        for values in (HARD, HARD[4:5], HARD[8], torch.tensor(math.nan))
+    ),
+    *(reduced(aten.linalg_vector_norm.default, HARD, order, [1]) for order in (1, 2, math.inf, -math.inf)),
     exact(aten.amax.default, X, [1], dynamic=DYNAMIC),
     exact(aten.amax.default, X),
     exact(aten.amax.default, SPECIAL, [1]),
@@ -87,7 +111,17 @@ EXTREMES = [
     ),
 ]
 
+DISTINCT = torch.tensor([[math.nan, 3.0, -math.inf, 0.5], [math.inf, math.nan, 1.0, -2.0], [math.nan, math.inf, -math.inf, 7.0]])
+"""Rows without ties, whose order PyTorch leaves open in ``topk``."""
+
 ORDER = [
+    *(exact(getattr(aten, name).default, HARD, dim) for name in ("argmax", "argmin") for dim in (1, 0, None)),
+    *(exact(getattr(aten, name).default, HARD, 1, dynamic=((0, 0),)) for name in ("argmax", "argmin")),
+    *(exact(getattr(aten, name).dim, HARD, dim) for name in ("max", "min") for dim in (1, 0)),
+    *(exact(aten.sort.stable, HARD, stable=True, dim=dim, descending=down) for dim in (0, 1) for down in (False, True)),
+    exact(aten.sort.stable, HARD, stable=True, dim=1, dynamic=((0, 0),)),
+    *(exact(aten.topk.default, HARD, k, 1, largest, results=(0,)) for k in (1, 2, 3, 5, 8) for largest in (False, True)),
+    *(exact(aten.topk.default, DISTINCT, k, 1, largest, dynamic=((0, 0),)) for k in (1, 2, 3, 4) for largest in (False, True)),
     exact(aten.argmax.default, X, 1),
     exact(aten.argmax.default, TIES, -1, True),
     exact(aten.argmax.default, X),

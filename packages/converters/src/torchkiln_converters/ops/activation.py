@@ -7,25 +7,18 @@ import torch
 from torchkiln_converters.arrival import Scalar
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import FLOATS, NUMBERS, Equals, Support
-from torchkiln_converters.writing.shapes import reshape
-from torchkiln_converters.writing.values import HALVES, add, cast, div, elementwise, less, mul, number, select, unary
+from torchkiln_converters.writing.extremes import keep_nan
+from torchkiln_converters.writing.values import HALVES, activation, add, cast, div, elementwise, less, mul, number, select, unary
 from torchkiln_core import Network, Value
-from torchkiln_core.layers import Activation, ActivationKind, ElementwiseOp, UnaryOp
+from torchkiln_core.layers import ActivationKind, ElementwiseOp, UnaryOp
 
 aten = torch.ops.aten
 _FLOATS = Support(dtypes=FLOATS)
 
 
-def activation(net: Network, value: Value, kind: ActivationKind, alpha: float = 0.0, beta: float = 0.0) -> Value:
-    """An activation layer, which takes no tensor of rank 0."""
-    if value.rank == 0:
-        return reshape(net, net.add(Activation(kind, alpha, beta), reshape(net, value, (1,))), ())
-    return net.add(Activation(kind, alpha, beta), value)
-
-
 @converter(aten.relu.default, Support(dtypes=NUMBERS))
 def relu(net: Network, self: Value) -> Value:
-    """``relu(Tensor self)``. PyTorch gives NaN for NaN."""
+    """``relu(Tensor self)``; NaN stays, and of the zeros their sign."""
     if self.dtype in FLOATS:
         return activation(net, self, ActivationKind.RELU)
     return elementwise(net, ElementwiseOp.MAX, self, number(net, 0, self.dtype, self.rank))
@@ -72,25 +65,25 @@ def elu(net: Network, self: Value, alpha: float, scale: float) -> Value:
 
 @converter(aten.hardtanh.default, _FLOATS)
 def hardtanh(net: Network, self: Value, min_val: float, max_val: float) -> Value:
-    """``hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1)``. PyTorch gives NaN for NaN."""
-    return activation(net, self, ActivationKind.CLIP, min_val, max_val)
+    """``hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1)``; NaN stays."""
+    return keep_nan(net, self, activation(net, self, ActivationKind.CLIP, min_val, max_val))
 
 
 @converter(aten.relu6.default, _FLOATS)
 def relu6(net: Network, self: Value) -> Value:
-    """``relu6(Tensor self)``. PyTorch gives NaN for NaN."""
-    return activation(net, self, ActivationKind.CLIP, 0.0, 6.0)
+    """``relu6(Tensor self)``; NaN stays."""
+    return keep_nan(net, self, activation(net, self, ActivationKind.CLIP, 0.0, 6.0))
 
 
 @converter(aten.hardsigmoid.default, _FLOATS)
 def hardsigmoid(net: Network, self: Value) -> Value:
-    """``hardsigmoid(Tensor self)``: ``clamp(self + 3, 0, 6) / 6``, in float32 for half dtypes."""
-    return cast(net, _sixth(net, _widened(net, self)), self.dtype)
+    """``hardsigmoid(Tensor self)``: ``clamp(self + 3, 0, 6) / 6``, in float32 for half dtypes; NaN stays."""
+    return keep_nan(net, self, cast(net, _sixth(net, _widened(net, self)), self.dtype))
 
 
 @converter(aten.hardswish.default, _FLOATS)
 def hardswish(net: Network, self: Value) -> Value:
-    """``hardswish(Tensor self)``: ``self * clamp(self + 3, 0, 6) / 6``, in float32 for half dtypes."""
+    """``hardswish(Tensor self)``: ``self * clamp(self + 3, 0, 6) / 6``, in float32 for half dtypes; the product keeps NaN."""
     wide = _widened(net, self)
     return cast(net, mul(net, wide, _sixth(net, wide)), self.dtype)
 

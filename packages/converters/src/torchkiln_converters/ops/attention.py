@@ -10,9 +10,9 @@ from torchkiln_converters.converter import converter
 from torchkiln_converters.support import BOOLS, FLOATS, Equals, Requires, Support, fake, same_dtype
 from torchkiln_converters.writing.positions import positions
 from torchkiln_converters.writing.shapes import expand, reshape, with_rank
-from torchkiln_converters.writing.values import add, cast, compute_dtype, elementwise, less, mul, negated, number, select
+from torchkiln_converters.writing.values import add, cast, compute_dtype, equal, less, mul, negated, number, select
 from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Cast, ElementwiseOp, MatrixMultiply, MatrixOp, Reduce, ReduceOp, Softmax
+from torchkiln_core.layers import Cast, MatrixMultiply, MatrixOp, Reduce, ReduceOp, Softmax
 
 aten = torch.ops.aten
 
@@ -98,7 +98,7 @@ def _masked(net: Network, logits: Value, mask: Value) -> tuple[Value, Value]:
     if mask.dtype is torch.bool:
         seen = net.add(Reduce(ReduceOp.MAX, axes, True), net.add(Cast(torch.int32), mask))
         return select(net, mask, logits, number(net, -math.inf, logits.dtype)), net.add(Cast(torch.bool), seen)
-    largest = net.add(Reduce(ReduceOp.MAX, axes, True), mask)
-    visible = negated(net, elementwise(net, ElementwiseOp.EQUAL, largest, number(net, -math.inf, mask.dtype, mask.rank)))
+    shown = negated(net, equal(net, mask, number(net, -math.inf, mask.dtype, mask.rank)))  # NaN shows too
+    visible = cast(net, net.add(Reduce(ReduceOp.MAX, axes, True), cast(net, shown, torch.int32)), torch.bool)
     wide = torch.promote_types(mask.dtype, logits.dtype)
     return cast(net, add(net, cast(net, logits, wide), cast(net, mask, wide)), logits.dtype), visible

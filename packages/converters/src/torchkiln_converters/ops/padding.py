@@ -32,6 +32,16 @@ def _padded(net: Network, value: Value, pad: Sequence[int], mode: SliceMode, res
     return net.add(Slice(tuple(start), sizes, (1,) * value.rank, mode), value, *operands)
 
 
+def pad_with(net: Network, value: Value, pad: Sequence[tuple[int, int]], scalar: Scalar) -> Value:
+    """Pads the last dimensions by ``(before, after)`` each with a number."""
+    lead = value.rank - len(pad)
+    start = (0,) * lead + tuple(-before for before, _ in pad)
+    shape = value.shape[:lead] + tuple(size + before + after for size, (before, after) in zip(value.shape[lead:], pad, strict=True))
+    sizes = static_sizes(shape)
+    layer = Slice(start, sizes, (1,) * value.rank, SliceMode.FILL)
+    return net.add(layer, value, None, None if sizes is not None else net.size_tensor(shape), None, number(net, scalar, value.dtype))
+
+
 @converter(aten.constant_pad_nd.default)
 def constant_pad_nd(net: Network, self: Value, pad: tuple[int, ...], value: Scalar, result: Result) -> Value:
     """``constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0)``; negative padding cuts. Conditions are padded as integers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -17,13 +16,13 @@ from torchkiln_converters.writing.values import (
     cast,
     elementwise,
     equal,
-    less,
     mul,
     negated,
     number,
     operand,
     promoted,
     select,
+    truncate,
     unary,
 )
 from torchkiln_core import Network, Value
@@ -91,20 +90,23 @@ def _signed(target: OpOverload[..., Any], op: UnaryOp) -> Converter[...]:
     return converter(target, Support(dtypes=NUMBERS))(function)
 
 
-SIGNED = tuple(
-    _signed(target, op)
-    for target, op in ((aten.abs.default, UnaryOp.ABS), (aten.neg.default, UnaryOp.NEG), (aten.sign.default, UnaryOp.SIGN))
-)
-"""Functions that integers have too. ``sign`` of NaN is 0 in PyTorch."""
+SIGNED = tuple(_signed(target, op) for target, op in ((aten.abs.default, UnaryOp.ABS), (aten.neg.default, UnaryOp.NEG)))
+"""Functions that integers have too."""
+
+
+@converter(aten.sign.default, Support(dtypes=NUMBERS))
+def sign(net: Network, self: Value) -> Value:
+    """``sign(Tensor self)``: 0 for NaN, where the layer gives NaN."""
+    found = unary(net, UnaryOp.SIGN, self)
+    if self.dtype in INTEGERS:
+        return found
+    return select(net, unary(net, UnaryOp.ISNAN, self), number(net, 0, self.dtype, self.rank), found)
 
 
 @converter(aten.trunc.default, Support(dtypes=NUMBERS))
 def trunc(net: Network, self: Value) -> Value:
     """``trunc(Tensor self)``: rounds towards zero."""
-    if self.dtype in INTEGERS:
-        return self
-    below = less(net, self, number(net, 0, self.dtype, self.rank))
-    return select(net, below, unary(net, UnaryOp.CEIL, self), unary(net, UnaryOp.FLOOR, self))
+    return self if self.dtype in INTEGERS else truncate(net, self)
 
 
 @converter(aten.rsqrt.default, Support(results=FLOATS))
@@ -112,19 +114,6 @@ def rsqrt(net: Network, self: Value, result: Result) -> Value:
     """``rsqrt(Tensor self)``, in float32 for half dtypes, which PyTorch rounds once."""
     wide = torch.float32 if result.dtype in HALVES else result.dtype
     return cast(net, unary(net, UnaryOp.RECIP, unary(net, UnaryOp.SQRT, cast(net, self, wide))), result.dtype)
-
-
-def _log_by(target: OpOverload[..., Any], base: float) -> Converter[...]:
-    def function(net: Network, self: Value, result: Result) -> Value:
-        wide = cast(net, cast(net, self, result.dtype), torch.float32)
-        return cast(net, mul(net, unary(net, UnaryOp.LOG, wide), number(net, 1 / math.log(base), torch.float32, self.rank)), result.dtype)
-
-    function.__name__ = f"log{base:g}"
-    return converter(target, Support(results=FLOATS))(function)
-
-
-LOGARITHMS = (_log_by(aten.log2.default, 2.0), _log_by(aten.log10.default, 10.0))
-"""Logarithms to other bases, through the natural one."""
 
 
 @converter((aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar), Support(results=NUMBERS))
@@ -258,26 +247,3 @@ def where(net: Network, condition: Value, self: Operand, other: Operand, result:
 def masked_fill(net: Network, self: Value, mask: Value, value: Operand, result: Result) -> Value:
     """``masked_fill.Scalar(Tensor self, Tensor mask, Scalar value)``."""
     return select(net, mask, operand(net, value, result.dtype), cast(net, self, result.dtype))
-
-
-@converter((aten.clamp.default, aten.clamp.Tensor), Support(dtypes=NUMBERS))
-def clamp(net: Network, self: Value, min: Operand | None, max: Operand | None, result: Result) -> Value:
-    """``clamp(Tensor self, Scalar? min=None, Scalar? max=None)``. PyTorch gives NaN for NaN, and ``max`` where ``min > max``."""
-    value = cast(net, self, result.dtype)
-    if min is not None:
-        value = elementwise(net, ElementwiseOp.MAX, value, operand(net, min, result.dtype))
-    if max is not None:
-        value = elementwise(net, ElementwiseOp.MIN, value, operand(net, max, result.dtype))
-    return value
-
-
-@converter((aten.clamp_min.default, aten.clamp_min.Tensor), Support(dtypes=NUMBERS))
-def clamp_min(net: Network, self: Value, min: Operand, result: Result) -> Value:
-    """``clamp_min(Tensor self, Scalar min)``."""
-    return elementwise(net, ElementwiseOp.MAX, cast(net, self, result.dtype), operand(net, min, result.dtype))
-
-
-@converter((aten.clamp_max.default, aten.clamp_max.Tensor), Support(dtypes=NUMBERS))
-def clamp_max(net: Network, self: Value, max: Operand, result: Result) -> Value:
-    """``clamp_max(Tensor self, Scalar max)``."""
-    return elementwise(net, ElementwiseOp.MIN, cast(net, self, result.dtype), operand(net, max, result.dtype))

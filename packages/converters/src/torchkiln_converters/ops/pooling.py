@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
+from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.support import FLOATS, Equals, Requires, Support, fake, only_output
 from torchkiln_converters.writing.shapes import reshape
 from torchkiln_core import Network, OpCall, Size, Value
@@ -36,19 +37,38 @@ def _pooled(net: Network, layer: Pooling, value: Value, result: Result) -> Value
     return reshape(net, net.add(layer, reshape(net, value, (1, *value.shape))), result.shape)
 
 
+_Windows: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Kernel, stride and padding."""
 _UNDILATED = Requires("a dilation of 1", _ones)
 _CEILED = Requires("static spatial dimensions when ceil_mode is set", _static_when_ceiled, "static")
 
 
-def _max_pool(net: Network, value: Value, windows: tuple[tuple[int, ...], ...], result: Result) -> Value:
-    """``windows`` holds kernel, stride and padding. Rounding sizes up is padding the end until they are full."""
+def _post_padding(value: Value, windows: _Windows, result: Result) -> tuple[int, ...]:
+    """Rounding sizes up is padding the end until the last windows are full."""
     kernel, stride, padding = windows
     spatial = len(kernel)
-    post = tuple(
+    return tuple(
         pad if not (isinstance(size, int) and isinstance(out, int)) else max(pad, (out - 1) * step + window - size - pad)
         for pad, step, window, size, out in zip(padding, stride, kernel, value.shape[-spatial:], result.shape[-spatial:], strict=True)
     )
-    return _pooled(net, Pooling(PoolingKind.MAX, kernel, stride, padding, post), value, result)
+
+
+def _max_pool(net: Network, value: Value, windows: _Windows, result: Result) -> Value:
+    kernel, stride, padding = windows
+    return _pooled(net, Pooling(PoolingKind.MAX, kernel, stride, padding, _post_padding(value, windows, result)), value, result)
+
+
+def _average(net: Network, value: Value, windows: _Windows, count_padding: bool, result: Result) -> Value:
+    """What rounding up adds at the end never counts; padding that does is then made of zeros before the layer."""
+    kernel, stride, padding = windows
+    post = _post_padding(value, windows, result)
+    if post == padding:
+        return _pooled(net, Pooling(PoolingKind.AVERAGE, kernel, stride, padding, padding, count_padding), value, result)
+    if not (count_padding and any(padding)):
+        return _pooled(net, Pooling(PoolingKind.AVERAGE, kernel, stride, padding, post), value, result)
+    both = tuple((pad, pad) for pad in padding)
+    zeros, rest = (0,) * len(padding), tuple(after - pad for after, pad in zip(post, padding, strict=True))
+    return _pooled(net, Pooling(PoolingKind.AVERAGE, kernel, stride, zeros, rest), pad_with(net, value, both, 0), result)
 
 
 @converter(
@@ -58,7 +78,10 @@ def _max_pool(net: Network, value: Value, windows: tuple[tuple[int, ...], ...], 
 def max_pool2d(
     net: Network, self: Value, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], result: Result
 ) -> tuple[Value | None, ...]:
-    """``max_pool2d_with_indices(Tensor self, int[2] kernel_size, ...)`` without its indices. PyTorch gives NaN for a window with NaN."""
+    """``max_pool2d_with_indices(Tensor self, int[2] kernel_size, ...)`` without its indices.
+
+    A window's NaN is ignored, where PyTorch returns it: the one known difference, which a second pooling would cost to remove.
+    """
     kernel = _spread(kernel_size, 2)
     return _max_pool(net, self, (kernel, _spread(stride, 2) or kernel, _spread(padding, 2)), result), None
 
@@ -70,14 +93,14 @@ def max_pool2d(
 def max_pool3d(
     net: Network, self: Value, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], result: Result
 ) -> tuple[Value | None, ...]:
-    """``max_pool3d_with_indices(Tensor self, int[3] kernel_size, ...)`` when nobody reads the indices."""
+    """``max_pool3d_with_indices(Tensor self, int[3] kernel_size, ...)`` when nobody reads the indices; NaN is ignored, as in 2-d."""
     kernel = _spread(kernel_size, 3)
     return _max_pool(net, self, (kernel, _spread(stride, 3) or kernel, _spread(padding, 3)), result), None
 
 
 @converter(
     aten.avg_pool2d.default,
-    Support(dtypes=FLOATS, ranks=range(3, 5), rules=(Equals("ceil_mode", False), Equals("divisor_override", None))),
+    Support(dtypes=FLOATS, ranks=range(3, 5), rules=(Equals("divisor_override", None), _CEILED), ignores=("ceil_mode",)),
 )
 def avg_pool2d(
     net: Network,
@@ -89,14 +112,13 @@ def avg_pool2d(
     result: Result,
 ) -> Value:
     """``avg_pool2d(Tensor self, int[2] kernel_size, ...)``."""
-    kernel, pad = _spread(kernel_size, 2), _spread(padding, 2)
-    layer = Pooling(PoolingKind.AVERAGE, kernel, _spread(stride, 2) or kernel, pad, pad, count_include_pad)
-    return _pooled(net, layer, self, result)
+    kernel = _spread(kernel_size, 2)
+    return _average(net, self, (kernel, _spread(stride, 2) or kernel, _spread(padding, 2)), count_include_pad, result)
 
 
 @converter(
     aten.avg_pool3d.default,
-    Support(dtypes=FLOATS, ranks=range(4, 6), rules=(Equals("ceil_mode", False), Equals("divisor_override", None))),
+    Support(dtypes=FLOATS, ranks=range(4, 6), rules=(Equals("divisor_override", None), _CEILED), ignores=("ceil_mode",)),
 )
 def avg_pool3d(
     net: Network,
@@ -108,9 +130,8 @@ def avg_pool3d(
     result: Result,
 ) -> Value:
     """``avg_pool3d(Tensor self, int[3] kernel_size, ...)``."""
-    kernel, pad = _spread(kernel_size, 3), _spread(padding, 3)
-    layer = Pooling(PoolingKind.AVERAGE, kernel, _spread(stride, 3) or kernel, pad, pad, count_include_pad)
-    return _pooled(net, layer, self, result)
+    kernel = _spread(kernel_size, 3)
+    return _average(net, self, (kernel, _spread(stride, 3) or kernel, _spread(padding, 3)), count_include_pad, result)
 
 
 def _divides(call: OpCall) -> bool:

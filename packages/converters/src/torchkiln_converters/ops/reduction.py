@@ -9,6 +9,7 @@ import torch
 from torchkiln_converters.arrival import Result, Scalar
 from torchkiln_converters.converter import Converter, converter
 from torchkiln_converters.support import BOOLS, FLOATS, NUMBERS, Requires, Support
+from torchkiln_converters.writing.extremes import reduce_extreme
 from torchkiln_converters.writing.shapes import axes_of, axis_of, product
 from torchkiln_converters.writing.values import HALVES, as_bool, cast, div, elementwise, mul, number, sized, sub, unary
 from torchkiln_core import Network, Value
@@ -65,13 +66,13 @@ def prod_all(net: Network, self: Value, result: Result) -> Value:
 
 
 def _extreme(name: str, op: ReduceOp) -> tuple[Converter[...], Converter[...]]:
-    """``amax`` and ``max.default``, or their opposites. PyTorch gives NaN where an element is NaN."""
+    """``amax`` and ``max.default``, or their opposites; NaN where an element is NaN."""
 
     def over_dims(net: Network, self: Value, dim: tuple[int, ...], keepdim: bool) -> Value:
-        return reduce(net, op, self, axes_of(dim, self.rank), keepdim)
+        return reduce_extreme(net, op, self, axes_of(dim, self.rank), keepdim)
 
     def over_all(net: Network, self: Value) -> Value:
-        return reduce(net, op, self, axes_of(None, self.rank), False)
+        return reduce_extreme(net, op, self, axes_of(None, self.rank), False)
 
     over_dims.__name__, over_all.__name__ = f"a{name}", name
     dims, whole = getattr(aten, f"a{name}").default, getattr(aten, name).default
@@ -166,9 +167,10 @@ def vector_norm(net: Network, self: Value, ord: Scalar, dim: tuple[int, ...] | N
     axes = axes_of(dim, self.rank)
     if ord == 2:
         norm = unary(net, UnaryOp.SQRT, reduce(net, ReduceOp.SUM, mul(net, wide, wide), axes, keepdim))
+    elif ord == 1:
+        norm = reduce(net, ReduceOp.SUM, unary(net, UnaryOp.ABS, wide), axes, keepdim)
     else:
-        op = ReduceOp.SUM if ord == 1 else ReduceOp.MAX if ord > 0 else ReduceOp.MIN
-        norm = reduce(net, op, unary(net, UnaryOp.ABS, wide), axes, keepdim)
+        norm = reduce_extreme(net, ReduceOp.MAX if ord > 0 else ReduceOp.MIN, unary(net, UnaryOp.ABS, wide), axes, keepdim)
     return cast(net, norm, result.dtype)
 
 

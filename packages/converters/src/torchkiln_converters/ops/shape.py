@@ -9,8 +9,9 @@ import torch
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import Requires, Support, fake
-from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, transpose
+from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, static_sizes, transpose
 from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core.layers import Slice
 from torchkiln_core.size import sizes_of
 
 aten = torch.ops.aten
@@ -102,6 +103,30 @@ def _keeps_places(call: OpCall) -> bool:
 def as_strided(net: Network, self: Value) -> Value:
     """``as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)`` that moves nothing."""
     return self
+
+
+def _static_when_moved(call: OpCall) -> bool:
+    tensor = fake(call, "self")
+    sides = (tensor.shape[call.arguments["dim1"]], tensor.shape[call.arguments["dim2"]])
+    return call.arguments["offset"] == 0 or all(isinstance(side, int) for side in sides)
+
+
+@converter(
+    aten.diagonal.default,
+    Support(ranks=range(2, 9), rules=(Requires("static dimensions when an offset is given", _static_when_moved, "static"),)),
+)
+def diagonal(net: Network, self: Value, offset: int, dim1: int, dim2: int, result: Result) -> Value:
+    """``diagonal(Tensor self, int offset=0, int dim1=0, int dim2=1)``: every ``columns + 1``-th element of the flattened matrices."""
+    first, second = axis_of(dim1, self.rank), axis_of(dim2, self.rank)
+    order = (*(axis for axis in range(self.rank) if axis not in (first, second)), first, second)
+    *lead, rows, columns = (self.shape[axis] for axis in order)
+    flat = reshape(net, permute(net, self, order), (*lead, rows * columns))
+    begin = 0 if result.shape[-1] == 0 else offset if offset >= 0 else -offset * columns
+    sizes, steps = static_sizes(result.shape), (*(1,) * len(lead), columns + 1)
+    strides = static_sizes(steps)
+    operands = (None if sizes is not None else net.size_tensor(result.shape), None if strides is not None else net.size_tensor(steps))
+    starts = static_sizes((*(0,) * len(lead), begin))
+    return net.add(Slice(starts, sizes, strides), flat, None, *operands)
 
 
 @converter(aten.pixel_shuffle.default)

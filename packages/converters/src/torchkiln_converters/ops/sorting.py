@@ -7,21 +7,13 @@ import torch
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import Converter, converter
 from torchkiln_converters.support import NUMBERS, Requires, Support, fake
+from torchkiln_converters.writing.order import MAX_K, best, top
 from torchkiln_converters.writing.shapes import axis_of, product, reshape, squeeze
-from torchkiln_converters.writing.values import HALVES, cast, number
+from torchkiln_converters.writing.values import number
 from torchkiln_core import Network, OpCall, Value
-from torchkiln_core.layers import TopK, TopKOp
+from torchkiln_core.layers import TopKOp
 
 aten = torch.ops.aten
-MAX_K = 3840
-"""The most elements that a TopK layer returns."""
-
-
-def top(net: Network, op: TopKOp, value: Value, k: int, axis: int) -> tuple[Value, Value]:
-    """Values and int64 indices of the first ``k`` in order, lower indices first among equals. PyTorch counts NaN as largest."""
-    wide = cast(net, value, torch.float32) if value.dtype in HALVES else value
-    values, indices = net.add_many(TopK(op, k, axis), wide)
-    return cast(net, values, value.dtype), cast(net, indices, torch.int64)
 
 
 def _argument_of(name: str, op: TopKOp) -> Converter[...]:
@@ -29,7 +21,7 @@ def _argument_of(name: str, op: TopKOp) -> Converter[...]:
         if self.rank == 0:
             return number(net, 0, torch.int64)
         flat = reshape(net, self, (product(self.shape),)) if dim is None else self
-        _, indices = top(net, op, flat, 1, 0 if dim is None else axis_of(dim, self.rank))
+        _, indices = best(net, op, flat, 0 if dim is None else axis_of(dim, self.rank))
         return reshape(net, indices, result.shape)
 
     function.__name__ = name
@@ -41,7 +33,7 @@ def _extreme_of(name: str, op: TopKOp) -> Converter[...]:
         if self.rank == 0:
             return self, number(net, 0, torch.int64)
         axis = axis_of(dim, self.rank)
-        values, indices = top(net, op, self, 1, axis)
+        values, indices = best(net, op, self, axis)
         return (values, indices) if keepdim else (squeeze(net, values, axis), squeeze(net, indices, axis))
 
     function.__name__ = f"{name}_dim"

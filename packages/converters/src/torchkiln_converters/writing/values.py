@@ -8,7 +8,7 @@ import torch
 from torchkiln_converters.arrival import Operand, Scalar
 from torchkiln_converters.writing.shapes import reshape, with_rank
 from torchkiln_core import Network, Size, Value
-from torchkiln_core.layers import Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
+from torchkiln_core.layers import Activation, ActivationKind, Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
 
 HALVES = (torch.float16, torch.bfloat16)
 """Dtypes whose arithmetic PyTorch does in float32, rounding once."""
@@ -115,6 +115,19 @@ def select(net: Network, condition: Value, then: Value, otherwise: Value) -> Val
     """``then`` where ``condition``, else ``otherwise``; any ranks."""
     rank = max(condition.rank, then.rank, otherwise.rank)
     return net.add(Select(), *(with_rank(net, value, rank) for value in (condition, then, otherwise)))
+
+
+def activation(net: Network, value: Value, kind: ActivationKind, alpha: float = 0.0, beta: float = 0.0) -> Value:
+    """An activation layer, which takes no tensor of rank 0."""
+    if value.rank == 0:
+        return reshape(net, net.add(Activation(kind, alpha, beta), reshape(net, value, (1,))), ())
+    return net.add(Activation(kind, alpha, beta), value)
+
+
+def truncate(net: Network, value: Value) -> Value:
+    """Rounds floats towards zero."""
+    below = less(net, value, number(net, 0, value.dtype, value.rank))
+    return select(net, below, unary(net, UnaryOp.CEIL, value), unary(net, UnaryOp.FLOOR, value))
 
 
 def as_bool(net: Network, value: Value) -> Value:
