@@ -8,14 +8,16 @@ Most of the time goes into the kernels that TensorRT compiles for each small net
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+
 from torchkiln_runtime import require_library
-from torchkiln_runtime.conformance import Outcome, all_groups, all_rows, check_group, summary, table_json, table_markdown
+from torchkiln_runtime.conformance import KNOWN, Outcome, all_groups, all_rows, check_group, summary, table_json, table_markdown
 
 
 def run_group(name: str) -> list[Outcome]:
@@ -25,7 +27,7 @@ def run_group(name: str) -> list[Outcome]:
 
 
 def main() -> int:
-    """Exit status 1 when a row differs or is refused and no docstring says so."""
+    """Exit status 1 when a row differs or is refused and no docstring says so, or a known difference is no longer there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="path without suffix of the two files")
     parser.add_argument("--jobs", type=int, default=8)
@@ -43,7 +45,12 @@ def main() -> int:
     options.out.with_suffix(".json").write_text(table_json(outcomes, library))
     options.out.with_suffix(".md").write_text(table_markdown(outcomes, library))
     sys.stdout.write(summary(outcomes) + "\n")
-    return 1 if any(not outcome.is_green and outcome.known is None for outcome in outcomes) else 0
+    differing = [outcome for outcome in outcomes if not outcome.is_green]
+    undocumented = [f"{outcome.name}, {outcome.shapes}: {outcome.detail[:200]}" for outcome in differing if outcome.known is None]
+    stale = [] if only else [pattern for pattern in KNOWN if not fnmatch.filter([outcome.name for outcome in differing], pattern)]
+    for title, lines in (("no docstring says so", undocumented), ("no longer there", stale)):
+        sys.stdout.write("".join(f"{title}: {line}\n" for line in lines))
+    return 1 if undocumented or stale else 0
 
 
 if __name__ == "__main__":

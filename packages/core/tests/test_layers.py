@@ -14,10 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchkiln_core import InternalError, Interpreter, Layer, Network, from_record, layers, network_key, to_record
-from torchkiln_core.layers import Constant, Slice, Unary, UnaryOp
+from torchkiln_core.layers import (
+    Activation,
+    ActivationKind,
+    Constant,
+    Elementwise,
+    ElementwiseOp,
+    Pooling,
+    PoolingKind,
+    Reduce,
+    ReduceOp,
+    Slice,
+    Unary,
+    UnaryOp,
+)
 from torchkiln_testing import assert_same
 
 CASES = [*core_layer_rows_pointwise.ROWS, *core_layer_rows.ROWS]
+NAN, INF = math.nan, math.inf
 SIZES = [{"n": 5, "m": 4}, {"n": 3, "m": 7}]
 KINDS = {kind for name in layers.__all__ if isinstance(kind := getattr(layers, name), type) and issubclass(kind, Layer)}
 
@@ -91,9 +105,46 @@ def test_unary_edges(op):
         UnaryOp.FLOOR: [-2.0, -1.0, 0.0, 1.0, 2.0, inf, nan],
     }[op]
     x = torch.tensor([-1.5, -0.5, 0.5, 1.5, 2.5, inf, nan])
-    if op is UnaryOp.SIGN:  # torch's sign of NaN is 0; no converter may rely on it
-        x, expected = x[:-1], expected[:-1]
     assert_same(torch.tensor(expected), Unary(op).run(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("layer", "operands", "expected"),
+    [
+        (Elementwise(ElementwiseOp.MAX), ([NAN, 1.0, NAN, 2.0], [3.0, NAN, NAN, -INF]), [3.0, 1.0, NAN, 2.0]),
+        (Elementwise(ElementwiseOp.MIN), ([NAN, 1.0, NAN, 2.0], [3.0, NAN, NAN, -INF]), [3.0, 1.0, NAN, -INF]),
+        (Activation(ActivationKind.CLIP, -0.5, 2.0), ([NAN, -INF, INF, 1.0],), [-0.5, -0.5, 2.0, 1.0]),
+        (Activation(ActivationKind.SOFTPLUS, 0.5, 2.0), ([NAN, -INF, INF, 100.0],), [NAN, 0.0, INF, 100.0]),
+        (Reduce(ReduceOp.MAX, (1,), False), ([[NAN, -INF, 2.0], [NAN, NAN, NAN]],), [2.0, -INF]),
+        (Reduce(ReduceOp.MIN, (1,), False), ([[NAN, INF, 2.0], [NAN, NAN, NAN]],), [2.0, INF]),
+        (Pooling(PoolingKind.MAX, (1, 2), (1, 2), (0, 0), (0, 0)), ([[[[NAN, 1.0, NAN, NAN]]]],), [[[[1.0, -INF]]]]),
+        (Pooling(PoolingKind.AVERAGE, (1, 2), (1, 2), (0, 0), (0, 0)), ([[[[NAN, 1.0, 3.0, INF]]]],), [[[[NAN, INF]]]]),
+    ],
+    ids=lambda value: value.op.value if hasattr(value, "op") else "",
+)
+def test_nan_and_infinities_do_what_tensorrt_does(layer, operands, expected, dtype):
+    result = layer.run(*(torch.tensor(operand, dtype=dtype) for operand in operands))
+    assert_same(torch.tensor(expected, dtype=dtype), result)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Activation(ActivationKind.SELU, 1.6732632423543772, 1.0507009873554805),
+        Activation(ActivationKind.SOFTPLUS, 1.0, 1.0),
+        Activation(ActivationKind.HARD_SIGMOID, 1 / 6, 0.5),
+        Activation(ActivationKind.SCALED_TANH, 1.7, 0.6),
+        Pooling(PoolingKind.AVERAGE, (3, 3), (2, 2), (1, 1), (1, 1)),
+        Pooling(PoolingKind.AVERAGE, (2, 2, 2), (1, 1, 1), (1, 0, 1), (1, 0, 1)),
+    ],
+    ids=lambda layer: layer.op.value,
+)
+def test_half_precisions_are_rounded_once(layer, dtype):
+    spatial = len(layer.window) if isinstance(layer, Pooling) else 2
+    x = torch.randn(2, 3, *[6] * spatial, generator=torch.Generator().manual_seed(3)).to(dtype)
+    assert torch.equal(layer.run(x), layer.run(x.float()).to(dtype))
 
 
 @settings(max_examples=60, deadline=None)

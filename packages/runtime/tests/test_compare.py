@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from torchkiln_runtime.conformance.check import Outcome
-from torchkiln_runtime.conformance.compare import difference
+from torchkiln_runtime.conformance.compare import Tolerance, difference
 from torchkiln_runtime.conformance.table import summary, table_json, table_markdown
 from torchkiln_runtime.library import Library, Messages
 
 
-def compare(expected, got, *, exact=False, relaxed=1.0, dtype=torch.float32):
-    return difference(torch.tensor(expected, dtype=dtype), torch.tensor(got, dtype=dtype), exact=exact, relaxed=relaxed)
+def compare(expected, got, *, exact=False, relaxed=1.0, absolute=0.0, dtype=torch.float32):
+    tolerance = None if exact else Tolerance(relaxed, absolute)
+    return difference(torch.tensor(expected, dtype=dtype), torch.tensor(got, dtype=dtype), tolerance)
 
 
 @pytest.mark.parametrize("values", [[1.0, -0.0, math.inf], [math.nan, 2.0], []])
@@ -47,10 +48,18 @@ def test_rounding_is_close_but_not_exact():
     assert compare(one, next_to_one, exact=True)[1] is not None
 
 
+@pytest.mark.parametrize(("dtype", "off"), [(torch.float32, 2e-7), (torch.float16, 1.5e-3), (torch.bfloat16, 1.2e-2)])
+def test_results_near_zero_may_be_off_by_epsilons_where_a_row_says_so(dtype, off):
+    assert compare([0.0, 1.0], [off, 1.0], dtype=dtype)[1] is not None
+    assert compare([0.0, 1.0], [off, 1.0], dtype=dtype, absolute=2) == (False, None)
+    assert compare([0.0, 1.0], [2 * off, 1.0], dtype=dtype, absolute=2)[1] is not None
+    assert compare([0.0, math.nan], [off, 1.0], dtype=dtype, absolute=2)[1] is not None
+
+
 def test_integers_shapes_and_dtypes_must_be_equal():
     assert compare([1, 2], [1, 3], dtype=torch.int64)[1] is not None
-    assert difference(torch.ones(2), torch.ones(1, 2), exact=False, relaxed=1)[1] is not None
-    assert difference(torch.ones(2), torch.ones(2, dtype=torch.float16), exact=False, relaxed=1)[1] is not None
+    assert difference(torch.ones(2), torch.ones(1, 2), Tolerance())[1] is not None
+    assert difference(torch.ones(2), torch.ones(2, dtype=torch.float16), Tolerance())[1] is not None
 
 
 def test_the_table_shows_every_row_that_is_not_green():

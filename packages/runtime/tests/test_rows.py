@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 import pytest
 import torch
 
-from torchkiln_core import layers
+from torchkiln_core import BuildError, layers
 from torchkiln_runtime import ReferenceEngine, TensorRTBuilder
-from torchkiln_runtime.conformance import Group, all_groups, all_rows, write_group
+from torchkiln_runtime.conformance import KNOWN, Group, all_groups, all_rows, sample_groups, write_group
+from torchkiln_runtime.conformance.fills import EDGE_COUNT, ordered
+from torchkiln_runtime.conformance.known import known_difference
 
 GROUPS = all_groups(all_rows())
 
-_NOT_ON_CPU = ("Pooling/AVERAGE 3-d/float16", "Pooling/AVERAGE 3-d/bfloat16")
-"""torch has no kernels for these on the CPU."""
+REFUSED = ("Deconvolution/3-d/bfloat16",)
+"""The adapter does not write these."""
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.name)
 def test_rows_build(group, ahead):
+    group = Group(group.name, tuple(row for row in group.rows if row.name not in REFUSED), group.dynamic)
     network, counts = write_group(group)
     plan = TensorRTBuilder(ahead).build(network)
     assert len(plan.outputs) == sum(counts)
@@ -24,13 +29,41 @@ def test_rows_build(group, ahead):
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.name)
 def test_the_reference_runs_rows(group):
-    group = Group(group.name, tuple(row for row in group.rows if row.name not in _NOT_ON_CPU), group.dynamic)
     network, _ = write_group(group)
     engine = ReferenceEngine(network)
     for sizes in group.sizes:
         for binding, tensor in zip(engine.outputs, engine(*group.values(sizes)), strict=True):
             assert tensor.dtype is binding.dtype
             assert tensor.is_contiguous()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_rows_say_why(name, ahead):
+    rows = tuple(row for row in all_rows() if row.name == name)
+    network, _ = write_group(Group(name, rows, dynamic=False))
+    with pytest.raises(BuildError, match=r"no 3-d deconvolution in bfloat16\n(.*\n)*  fix: run it in float32"):
+        TensorRTBuilder(ahead).build(network)
+    assert known_difference(name) is not None
+
+
+def test_known_differences_are_of_rows():
+    names = [row.name for row in all_rows()]
+    assert [pattern for pattern in KNOWN if not fnmatch.filter(names, pattern)] == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_ordered_edges_have_no_nan_and_one_zero(dtype):
+    values = ordered((EDGE_COUNT,), dtype, torch.Generator())
+    assert not values.isnan().any()
+    assert not (values.signbit() & (values == 0)).any()
+    assert values.isinf().sum() == 2
+
+
+def test_samples_have_rows_of_every_layer():
+    samples = sample_groups(all_rows(), 8)
+    assert {row.layer for row in all_rows()} == {row.layer for group in samples for row in group.rows}
+    assert all(0 < len(group.rows) <= 8 and group.dynamic == any(row.has_sizes for row in group.rows) for group in samples)
+    assert {row.dtype for group in samples for row in group.rows} >= {torch.float32, torch.float16, torch.bfloat16, torch.int64}
 
 
 def test_rows_cover_every_layer_and_have_unique_names():

@@ -120,7 +120,7 @@ class Convolution(Layer):
 class Deconvolution(Layer):
     """Transposed convolution, of which ``pre_padding`` and ``post_padding`` elements are cut off.
 
-    Source: TensorRT operator page "Deconvolution".
+    Source: TensorRT operator page "Deconvolution". TensorRT-RTX has none with 3 spatial dimensions in bfloat16, so a build refuses it.
     """
 
     stride: tuple[int, ...]
@@ -162,7 +162,8 @@ class PoolingKind(enum.Enum):
 class Pooling(Layer):
     """Pooling with 2 or 3 spatial dimensions, output sizes rounded down. Source: TensorRT operator page "Pooling".
 
-    ``count_padding`` says whether averages count padded elements.
+    ``count_padding`` says whether averages count padded elements. ``MAX`` ignores NaN (a window of nothing else gives
+    ``-inf``), and of zeros of two signs it may give either.
     """
 
     op: PoolingKind
@@ -182,16 +183,21 @@ class Pooling(Layer):
         if not is_real(input):
             return input.new_empty((*input.shape[:2], *map(self._windows, range(rank), input.shape[2:])))
         if self.op is PoolingKind.MAX:
-            padded = _pad(input, self.pre_padding, self.post_padding, float("-inf"))
+            lowest = float("-inf")
+            numbers = torch.where(input.isnan(), torch.full_like(input, lowest), input)
+            padded = _pad(numbers, self.pre_padding, self.post_padding, lowest)
             return (F.max_pool2d if rank == 2 else F.max_pool3d)(padded, self.window, self.stride)
-        average = F.avg_pool2d if rank == 2 else F.avg_pool3d
+        return self._average(input.to(torch.float32)).to(input.dtype)
+
+    def _average(self, input: torch.Tensor) -> torch.Tensor:
+        """In float32, rounded once: torch averages half precisions in 3-d nowhere on the CPU."""
+        average = F.avg_pool2d if len(self.window) == 2 else F.avg_pool3d
         padded = _pad(input, self.pre_padding, self.post_padding, 0.0)
         result = average(padded, self.window, self.stride)
         if self.count_padding or padded is input:
             return result
-        ones = torch.ones((1, 1, *input.shape[2:]), dtype=torch.float32, device=input.device)
-        counted = _pad(ones, self.pre_padding, self.post_padding, 0.0)
-        return (result.to(torch.float32) / average(counted, self.window, self.stride)).to(input.dtype)
+        counted = _pad(torch.ones_like(input[:1, :1]), self.pre_padding, self.post_padding, 0.0)
+        return result / average(counted, self.window, self.stride)
 
     def _windows(self, dim: int, size: int) -> int:
         """Number of windows along a spatial dimension."""

@@ -55,8 +55,8 @@ _ACTIVATIONS: dict[ActivationKind, Callable[[torch.Tensor, float, float], torch.
     ActivationKind.ELU: lambda x, a, b: F.elu(x, a),
     ActivationKind.SELU: lambda x, a, b: torch.where(x > 0, b * x, b * (a * torch.exp(x) - a)),
     ActivationKind.SOFTSIGN: lambda x, a, b: F.softsign(x),
-    ActivationKind.SOFTPLUS: lambda x, a, b: a * torch.log(torch.exp(b * x) + 1),
-    ActivationKind.CLIP: torch.clamp,
+    ActivationKind.SOFTPLUS: lambda x, a, b: a * F.softplus(b * x),
+    ActivationKind.CLIP: lambda x, a, b: torch.clamp(torch.where(x.isnan(), torch.full_like(x, a), x), a, b),
     ActivationKind.HARD_SIGMOID: lambda x, a, b: torch.clamp(a * x + b, 0.0, 1.0),
     ActivationKind.SCALED_TANH: lambda x, a, b: a * torch.tanh(b * x),
     ActivationKind.THRESHOLDED_RELU: lambda x, a, b: torch.where(x > a, x, torch.zeros_like(x)),
@@ -65,9 +65,19 @@ _ACTIVATIONS: dict[ActivationKind, Callable[[torch.Tensor, float, float], torch.
 }
 
 
+_IN_FLOAT32 = (ActivationKind.SELU, ActivationKind.SOFTPLUS, ActivationKind.HARD_SIGMOID, ActivationKind.SCALED_TANH)
+"""Several operations, so half precisions are rounded once, at the end; torch's own functions do so themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Activation(Layer):
-    """An activation function with parameters ``alpha`` and ``beta``. Source: TensorRT operator page "Activation"."""
+    """An activation function with parameters ``alpha`` and ``beta``. Source: TensorRT operator page "Activation".
+
+    ``CLIP`` of NaN is ``alpha``. TensorRT keeps the NaN in half precisions, and makes 1 of it in ``HARD_SIGMOID`` there.
+    TensorRT's ``RELU`` of -0.0 is -0.0, and its ``GELU_ERF`` and ``GELU_TANH`` of the largest finite numbers are infinite.
+    TensorRT rounds in between in ``ELU``, ``SELU``, ``SOFTPLUS``, ``HARD_SIGMOID``, ``SCALED_TANH``, ``GELU_ERF`` and ``GELU_TANH``:
+    results near 0 may be off by the dtype's epsilon.
+    """
 
     op: ActivationKind
     alpha: float = 0.0
@@ -76,7 +86,10 @@ class Activation(Layer):
     def run(self, input: torch.Tensor) -> torch.Tensor:
         """``[*] -> [*]``, floating; rank 1 or more."""
         floating("Activation", input)
-        return _ACTIVATIONS[self.op](input, self.alpha, self.beta)
+        function = _ACTIVATIONS[self.op]
+        if self.op in _IN_FLOAT32:
+            return function(input.to(torch.float32), self.alpha, self.beta).to(input.dtype)
+        return function(input, self.alpha, self.beta)
 
 
 class UnaryOp(enum.Enum):
@@ -131,7 +144,7 @@ _UNARY: dict[UnaryOp, Callable[[torch.Tensor], torch.Tensor]] = {
     UnaryOp.FLOOR: torch.floor,
     UnaryOp.ERF: torch.erf,
     UnaryOp.NOT: torch.logical_not,
-    UnaryOp.SIGN: torch.sign,
+    UnaryOp.SIGN: lambda x: torch.where(x.isnan(), x, torch.sign(x)),
     UnaryOp.ROUND: torch.round,
     UnaryOp.ISINF: torch.isinf,
     UnaryOp.ISNAN: torch.isnan,
@@ -143,7 +156,7 @@ _SIGNED = (UnaryOp.ABS, UnaryOp.NEG, UnaryOp.SIGN)
 class Unary(Layer):
     """A function of one operand; ``ROUND`` rounds halves to even. Source: TensorRT operator page "Unary".
 
-    Integers are taken by ``ABS``, ``NEG`` and ``SIGN`` only, bool by ``NOT`` only.
+    Integers are taken by ``ABS``, ``NEG`` and ``SIGN`` only, bool by ``NOT`` only. ``SIGN`` of NaN is NaN.
     """
 
     op: UnaryOp
@@ -184,8 +197,8 @@ def _divide(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 _ELEMENTWISE: dict[ElementwiseOp, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     ElementwiseOp.SUM: torch.add,
     ElementwiseOp.PROD: torch.mul,
-    ElementwiseOp.MAX: torch.maximum,
-    ElementwiseOp.MIN: torch.minimum,
+    ElementwiseOp.MAX: torch.fmax,
+    ElementwiseOp.MIN: torch.fmin,
     ElementwiseOp.SUB: torch.sub,
     ElementwiseOp.DIV: _divide,
     ElementwiseOp.POW: torch.pow,
@@ -205,6 +218,10 @@ class Elementwise(Layer):
     """A function of two operands of one rank and dtype, broadcast over dimensions of size 1. Source: TensorRT operator page "ElementWise".
 
     ``DIV`` of integers truncates, ``FLOOR_DIV`` rounds down. Comparisons give bool.
+
+    ``MAX`` and ``MIN`` of a number and NaN are the number. TensorRT gives the one or the other, depending on the dtype and on which
+    operand is NaN, and either zero for zeros of two signs. Its floating ``FLOOR_DIV`` of an infinity is infinite; here it is NaN, as
+    in torch.
     """
 
     op: ElementwiseOp

@@ -12,6 +12,10 @@ from torchkiln_core.layers.checks import axis_in_range, floating, is_real, same_
 from torchkiln_core.network import Layer
 
 
+def _without_nan(input: torch.Tensor, instead: float) -> torch.Tensor:
+    return torch.where(input.isnan(), torch.full_like(input, instead), input) if input.dtype.is_floating_point else input
+
+
 class ReduceOp(enum.Enum):
     """``trt.ReduceOperation``."""
 
@@ -24,7 +28,11 @@ class ReduceOp(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Layer):
-    """Reduces ``axes`` (at least one). Source: TensorRT operator page "Reduce"."""
+    """Reduces ``axes`` (at least one). Source: TensorRT operator page "Reduce".
+
+    ``MAX`` and ``MIN`` ignore NaN: of nothing but NaN they are ``-inf`` and ``inf``, or NaN in TensorRT's float32 and float16 with static
+    shapes. TensorRT's ``SUM`` and ``AVG`` of nothing but -0.0 may be -0.0, and its ``AVG`` sums in float16, which may overflow.
+    """
 
     op: ReduceOp
     axes: tuple[int, ...]
@@ -44,9 +52,9 @@ class Reduce(Layer):
                 floating("Reduce AVG", input)
                 return torch.mean(input, axes, self.keep_dims)
             case ReduceOp.MAX:
-                return torch.amax(input, axes, self.keep_dims)
+                return torch.amax(_without_nan(input, float("-inf")), axes, self.keep_dims)
             case ReduceOp.MIN:
-                return torch.amin(input, axes, self.keep_dims)
+                return torch.amin(_without_nan(input, float("inf")), axes, self.keep_dims)
             case ReduceOp.PROD:
                 for axis in sorted(axes, reverse=True):
                     input = torch.prod(input, axis, self.keep_dims, dtype=input.dtype)
@@ -55,7 +63,7 @@ class Reduce(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Softmax(Layer):
-    """Softmax along one axis. Source: TensorRT operator page "SoftMax"."""
+    """Softmax along one axis. Source: TensorRT operator page "SoftMax". TensorRT's bfloat16 results are off by about 2%."""
 
     axis: int
 
@@ -77,7 +85,7 @@ class TopKOp(enum.Enum):
 class TopK(Layer):
     """The ``k`` largest or smallest along one axis, sorted, with int32 indices; ``1 <= k <= 3840``. Source: TensorRT operator page "TopK".
 
-    Among equal elements the lower index comes first.
+    Among equal elements the lower index comes first. NaN is the largest element; TensorRT's ``MIN`` gives it a wrong index.
     """
 
     op: TopKOp

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torchkiln_core import BuildError
 from torchkiln_core.layers import Convolution, Deconvolution, MatrixMultiply, Pooling
 from torchkiln_runtime.adapter.definition import Definition
 
@@ -25,11 +26,18 @@ def convolution(to: Definition, layer: Convolution, input: Any, kernel: Kernel, 
 
 
 def deconvolution(to: Definition, layer: Deconvolution, input: Any, kernel: Kernel, bias: Kernel | None = None) -> Any:
-    """``IDeconvolutionLayer``, which TensorRT-RTX lacks in bfloat16: there it runs in float32 between two casts."""
+    """``IDeconvolutionLayer``, which TensorRT-RTX lacks in bfloat16: there it runs in float32 between two casts.
+
+    Raises:
+        BuildError: bfloat16 with 3 spatial dimensions, where TensorRT-RTX fuses the casts and then finds no kernel on the GPU.
+    """
     maps = kernel.shape[1] * layer.groups
     bfloat16, float32 = to.dtype(torch.bfloat16), to.dtype(torch.float32)
     if input.dtype != bfloat16:
         return _windowed(to, to.network.add_deconvolution_nd, maps, layer, (input, kernel, bias))
+    if len(layer.stride) == 3:
+        version = f"{to.library.name} {to.library.version}"
+        raise BuildError(f"{version} has no 3-d deconvolution in bfloat16", fix="run it in float32 or float16, or in PyTorch")
     wide = [None if part is None else _widened(to, part) for part in (kernel, bias)]
     image = to.network.add_cast(input, float32).get_output(0)
     result = _windowed(to, to.network.add_deconvolution_nd, maps, layer, (image, *wide))

@@ -7,7 +7,7 @@ layer in a way whose row is not green.
 from __future__ import annotations
 
 from torchkiln_runtime.conformance.check import Outcome, check_group
-from torchkiln_runtime.conformance.groups import Group, all_groups, all_rows, write_group
+from torchkiln_runtime.conformance.groups import Group, all_groups, all_rows, sample_groups, write_group
 from torchkiln_runtime.conformance.known import KNOWN
 from torchkiln_runtime.conformance.row import Row
 from torchkiln_runtime.conformance.table import summary, table_json, table_markdown
@@ -20,6 +20,7 @@ __all__ = [
     "all_groups",
     "all_rows",
     "check_group",
+    "sample_groups",
     "summary",
     "table_json",
     "table_markdown",

@@ -11,7 +11,7 @@ import torch
 
 from torchkiln_core import BuildOptions, KilnError
 from torchkiln_runtime.builder import TensorRTBuilder
-from torchkiln_runtime.conformance.compare import difference
+from torchkiln_runtime.conformance.compare import Tolerance, difference
 from torchkiln_runtime.conformance.groups import Group, write_group
 from torchkiln_runtime.conformance.known import known_difference
 from torchkiln_runtime.conformance.row import Row
@@ -81,8 +81,9 @@ def _run(group: Group, device: torch.device) -> list[Outcome]:
         inputs = [tensor.to(device) for tensor in group.values(sizes)]
         expected, got = iter(reference(*inputs)), iter(engine(*inputs))
         for index, (row, count) in enumerate(zip(group.rows, counts, strict=True)):
+            tolerance = None if row.exact else Tolerance(row.relaxed, row.absolute)
             for _ in range(count):
-                same, problem = difference(next(expected).cpu(), next(got).cpu(), exact=row.exact, relaxed=row.relaxed)
+                same, problem = difference(next(expected).cpu(), next(got).cpu(), tolerance)
                 equal[index] &= same
                 if problem and not wrong[index]:
                     wrong[index] = f"{problem} (sizes {', '.join(map(str, sizes.values()))})"

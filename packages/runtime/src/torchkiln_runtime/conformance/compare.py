@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 _RELATIVE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
-def difference(expected: torch.Tensor, got: torch.Tensor, *, exact: bool, relaxed: float) -> tuple[bool, str | None]:
-    """Whether two tensors ``[*]`` are equal bit by bit (NaNs of any kind, zeros of one sign), and what is wrong, if anything is."""
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What computed results may differ by.
+
+    Attributes:
+        relaxed: Factor on the relative precision of the dtype; above 1 it is relative to the mean of all results at least.
+        absolute: What may be added whatever the size of the result, in epsilons of the dtype.
+    """
+
+    relaxed: float = 1.0
+    absolute: float = 0.0
+
+    def bound(self, expected: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The largest allowed differences ``[*]`` from float64 results ``[*]`` of ``dtype``."""
+        finite = expected[expected.isfinite()]
+        scale = finite.abs().clamp(max=1e4).mean().item() if self.relaxed > 1 and finite.numel() else 0.0
+        size = expected.abs().clamp(min=max(scale, 1e-3))
+        return _RELATIVE[dtype] * self.relaxed * size + self.absolute * torch.finfo(dtype).eps
+
+
+def difference(expected: torch.Tensor, got: torch.Tensor, tolerance: Tolerance | None) -> tuple[bool, str | None]:
+    """Whether two tensors ``[*]`` are equal bit by bit (NaNs of any kind, zeros of one sign), and what is wrong, if anything is.
+
+    Without a tolerance all but equality is wrong.
+    """
     if expected.dtype is not got.dtype or expected.shape != got.shape:
         return False, f"expected {expected.dtype} {list(expected.shape)}, got {got.dtype} {list(got.shape)}"
     if not expected.dtype.is_floating_point:
@@ -27,13 +51,11 @@ def difference(expected: torch.Tensor, got: torch.Tensor, *, exact: bool, relaxe
     unequal = finite & (expected != got)
     if not bool(unequal.any()):
         return True, None
-    if exact:
+    if tolerance is None:
         return _verdict(unequal, expected, got, "differs")
-    wide, seen = expected.double(), got.double()
-    relative = _RELATIVE[expected.dtype] * relaxed
-    scale = wide[finite].abs().clamp(max=1e4).mean().item() if relaxed > 1 else 0.0
-    bound = relative * torch.maximum(wide.abs(), torch.full_like(wide, max(scale, 1e-3)))
-    _, wrong = _verdict(finite & ((wide - seen).abs() > bound), expected, got, f"differs by more than {relative:.1e}")
+    wide = expected.double()
+    is_off = finite & ((wide - got.double()).abs() > tolerance.bound(wide, expected.dtype))
+    _, wrong = _verdict(is_off, expected, got, f"differs by more than {_RELATIVE[expected.dtype] * tolerance.relaxed:.1e}")
     return False, wrong
 
 

@@ -32,6 +32,17 @@ def edges(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
     return edge_values(dtype).repeat(math.prod(shape) // EDGE_COUNT + 1)[: math.prod(shape)].reshape(shape)
 
 
+def one_zero(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Floating edge values without -0.0."""
+    values = edges(shape, dtype, generator)
+    return torch.where(values == 0, torch.zeros_like(values), values)
+
+
+def ordered(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Floating edge values without NaN and -0.0, of which any two different ones are unequal."""
+    return one_zero(shape, dtype, generator).nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
+
+
 def random(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     """Normally distributed floats, integers in [-20, 20], or random bools."""
     if dtype is torch.bool:

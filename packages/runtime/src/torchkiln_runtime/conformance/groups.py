@@ -66,6 +66,18 @@ def all_groups(rows: Sequence[Row]) -> tuple[Group, ...]:
     return tuple(groups)
 
 
+def sample_groups(rows: Sequence[Row], count: int) -> tuple[Group, ...]:
+    """At most ``count`` rows of each layer from all over its rows, in one network: with dynamic shapes where rows have sizes."""
+    groups = []
+    for layer, members in itertools.groupby(rows, key=lambda row: row.layer):
+        listed = list(members)
+        sized = [row for row in listed if row.has_sizes]
+        chosen = sized or listed
+        picked = [chosen[index * len(chosen) // count] for index in range(count)] if len(chosen) > count else chosen
+        groups.append(Group(f"{layer}-sample", tuple(picked), bool(sized)))
+    return tuple(groups)
+
+
 def _parts(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
     return [tuple(rows[start : start + _GROUP_SIZE]) for start in range(0, len(rows), _GROUP_SIZE)]
 

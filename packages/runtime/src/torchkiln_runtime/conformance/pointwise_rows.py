@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from torchkiln_core.layers import Activation, ActivationKind, Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
-from torchkiln_runtime.conformance.fills import EDGE_COUNT, divisors, edges, in_range, positive, random
+from torchkiln_runtime.conformance.fills import EDGE_COUNT, divisors, edges, in_range, ordered, positive, random
 from torchkiln_runtime.conformance.row import ALL, FLOATS, INTEGERS, NUMBERS, Fill, Operand, Row, Shape, apply
 
 _PARAMETERS: dict[ActivationKind, tuple[float, float]] = {
@@ -21,6 +21,15 @@ _PARAMETERS: dict[ActivationKind, tuple[float, float]] = {
     ActivationKind.THRESHOLDED_RELU: (0.5, 0.0),
 }
 _EXACT_ACTIVATIONS = (ActivationKind.RELU, ActivationKind.CLIP, ActivationKind.THRESHOLDED_RELU)
+_ROUNDED_BETWEEN = (
+    ActivationKind.ELU,
+    ActivationKind.SELU,
+    ActivationKind.SOFTPLUS,
+    ActivationKind.HARD_SIGMOID,
+    ActivationKind.SCALED_TANH,
+    ActivationKind.GELU_ERF,
+    ActivationKind.GELU_TANH,
+)
 _EXACT_UNARY = (
     UnaryOp.ABS,
     UnaryOp.NEG,
@@ -34,6 +43,7 @@ _EXACT_UNARY = (
 )
 _COMPARISONS = (ElementwiseOp.EQUAL, ElementwiseOp.GREATER, ElementwiseOp.LESS)
 _LOGICAL = (ElementwiseOp.AND, ElementwiseOp.OR, ElementwiseOp.XOR)
+_EXTREMES = (ElementwiseOp.MAX, ElementwiseOp.MIN)
 _DIVISIONS = (ElementwiseOp.DIV, ElementwiseOp.FLOOR_DIV)
 
 
@@ -67,11 +77,13 @@ def _activations() -> Iterator[Row]:
         for kind in ActivationKind:
             layer = apply(Activation(kind, *_PARAMETERS.get(kind, (0.0, 0.0))))
             exact = kind in _EXACT_ACTIVATIONS
-            yield Row("Activation", kind.value, dtype, (Operand(("n", 40), dtype, random),), layer, exact)
-            yield Row("Activation", f"{kind.value} edges", dtype, (Operand(("n", EDGE_COUNT), dtype, edges),), layer, exact)
+            absolute = 1.0 if kind in _ROUNDED_BETWEEN else 0.0
+            operands = {kind.value: Operand(("n", 40), dtype, random), f"{kind.value} edges": Operand(("n", EDGE_COUNT), dtype, edges)}
+            for case, operand in operands.items():
+                yield Row("Activation", case, dtype, (operand,), layer, exact, absolute=absolute)
         for case, shape in (("rank 0", ()), ("rank 1", ("n",)), ("rank 8", (1, 2, 1, 2, "n", 1, 2, 2)), ("empty", (0, 3))):
-            operand = Operand(shape, dtype, random)
-            yield Row("Activation", f"GELU_ERF {case}", dtype, (operand,), apply(Activation(ActivationKind.GELU_ERF)))
+            layer = apply(Activation(ActivationKind.GELU_ERF))
+            yield Row("Activation", f"GELU_ERF {case}", dtype, (Operand(shape, dtype, random),), layer, absolute=1.0)
 
 
 def _unary() -> Iterator[Row]:
@@ -101,12 +113,15 @@ def _elementwise() -> Iterator[Row]:
         if op in _LOGICAL:
             continue
         for dtype in NUMBERS:
-            exact = op in _COMPARISONS or not dtype.is_floating_point or op in (ElementwiseOp.MAX, ElementwiseOp.MIN)
+            exact = op in _COMPARISONS or not dtype.is_floating_point or op in _EXTREMES
             fills: tuple[Fill, Fill] = (edges, divisors if op in _DIVISIONS else edges)
             if op is ElementwiseOp.POW and not dtype.is_floating_point:
                 fills = (in_range(-3, 3), in_range(0, 6))
             # One operand runs down, the other across: every pair of edge values meets.
             cross = (Operand(("n", EDGE_COUNT, 1), dtype, fills[0]), Operand(("n", 1, EDGE_COUNT), dtype, fills[1]))
+            if op in _EXTREMES and dtype.is_floating_point:
+                yield Row("Elementwise", f"{op.value} NaN and zeros", dtype, cross, layer, exact)
+                cross = (Operand(("n", EDGE_COUNT, 1), dtype, ordered), Operand(("n", 1, EDGE_COUNT), dtype, ordered))
             yield Row("Elementwise", f"{op.value} edges", dtype, cross, layer, exact)
             if op is ElementwiseOp.SUM or op is ElementwiseOp.FLOOR_DIV or op is ElementwiseOp.MAX:
                 shapes = {

@@ -49,6 +49,7 @@ class Row:
         write: Writes the layer: ``write(net, *values)`` returns what is compared.
         exact: Whether results must be equal bit by bit (but for the bits of a NaN).
         relaxed: Factor on the tolerance where results need not be exact.
+        absolute: What results may be off by whatever their size, in epsilons of the dtype, because intermediate results are rounded.
     """
 
     layer: str
@@ -58,6 +59,7 @@ class Row:
     write: Writer
     exact: bool = False
     relaxed: float = 1.0
+    absolute: float = 0.0
 
     @property
     def name(self) -> str:

@@ -15,6 +15,13 @@ from torchkiln_runtime.library import Library
 
 _MARKS = {"exact": "=", "close": "≈", "differs": "≠", "refused": "✗"}
 
+_LEGEND = "Static, dynamic shapes: `=` equal bit by bit, `≈` equal within the dtype's precision, `≠` different, `✗` refused, `·` not run."
+_PRECISION = (
+    "Precision is 2e-6 (float32), 2e-3 (float16) or 1.6e-2 (bfloat16) of each result; 2, 4, 8 or 16 times that, relative to the mean of "
+    "all results at least, for softmax, reductions, normalizations and products. ELU, SELU, SOFTPLUS, HARD_SIGMOID, SCALED_TANH and GELU "
+    "may be off by one epsilon of the dtype besides, for TensorRT rounds intermediate results."
+)
+
 
 def table_json(outcomes: Sequence[Outcome], library: Library) -> str:
     """The table as JSON, with what it was made with."""
@@ -25,9 +32,7 @@ def table_markdown(outcomes: Sequence[Outcome], library: Library) -> str:
     """The table as Markdown: one line for each layer and case, one column for each dtype, then every row that is not green."""
     made = ", ".join(f"{name} {value}" for name, value in _made_with(library).items())
     lines = ["# Layers of the network record against TensorRT", "", made, ""]
-    lines.append(
-        "Static, dynamic shapes: `=` equal bit by bit, `≈` equal within the dtype's precision, `≠` different, `✗` refused, `·` not run."
-    )
+    lines += [_LEGEND, "", _PRECISION]
     dtypes = list(dict.fromkeys(outcome.dtype for outcome in outcomes))
     for layer, members in itertools.groupby(outcomes, key=lambda outcome: outcome.layer):
         lines += ["", f"## {layer}", "", f"| case | {' | '.join(dtypes)} |", f"|---|{'---|' * len(dtypes)}"]
