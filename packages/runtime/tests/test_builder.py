@@ -24,6 +24,7 @@ def test_a_plan_says_what_it_holds(static_network, ahead):
     assert plan.target.gpus == ("sm_89", "sm_120")
     assert plan.target.library == "tensorrt_rtx"
     assert plan.build_ms > 0
+    assert plan.allow_tf32 is False
     assert plan.symbols == ()
 
 
@@ -133,9 +134,7 @@ def test_a_network_without_outputs_is_our_error(ahead):
         TensorRTBuilder(ahead).build(net)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"allow_tf32": True}, {"optimization_level": 2}, {"workspace_bytes": 1 << 30}, {"targets": ("sm_120",)}]
-)
+@pytest.mark.parametrize("changes", [{"optimization_level": 2}, {"workspace_bytes": 1 << 30}, {"targets": ("sm_120",)}])
 def test_options_are_taken_and_enter_the_key(static_network, ahead, changes):
     before, after = TensorRTBuilder(ahead), TensorRTBuilder(dataclasses.replace(ahead, **changes))
     plan = after.build(static_network)

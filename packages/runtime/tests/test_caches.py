@@ -19,7 +19,7 @@ def plan(key: str = "ab12", size: int = 1000) -> Plan:
     data = torch.arange(size, dtype=torch.int64).to(torch.uint8)
     inputs = (Binding("x", torch.bfloat16, (parse_size("n"), 3)),)
     outputs = (Binding("y", torch.int64, (parse_size("2*n + 1"),)), Binding("z", torch.bool, ()))
-    return Plan(data, inputs, outputs, (("n", 0, 0),), Target("tensorrt_rtx", "1.6.1", ("sm_89", "sm_120")), key, 12.5)
+    return Plan(data, inputs, outputs, (("n", 0, 0),), Target("tensorrt_rtx", "1.6.1", ("sm_89", "sm_120")), key, 12.5, allow_tf32=True)
 
 
 def assert_same(a: Plan, b: Plan) -> None:

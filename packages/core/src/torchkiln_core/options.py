@@ -58,7 +58,12 @@ class BuildOptions:
         (), "What plans are built for: `sm_86`, `sm_89`, `sm_120`, ... or `current`. Empty: the GPU at hand, if there is one.", keyed=True
     )
     workspace_bytes: int | None = option(None, "Upper limit of an engine's scratch memory in bytes.", keyed=True)
-    allow_tf32: bool = option(False, "Let fp32 matrix products and convolutions use TF32.", keyed=True)
+    allow_tf32: bool = option(
+        False,
+        "Let fp32 matrix products and convolutions use TF32. With TensorRT-RTX all programs of a process must agree on it, and the "
+        "environment variable `NVIDIA_TF32_OVERRIDE=0` turns it off for all.",
+        keyed=True,
+    )
     optimization_level: int | None = option(None, "TensorRT's builder optimization level, 0 to 5.", keyed=True)
 
     def __post_init__(self) -> None:

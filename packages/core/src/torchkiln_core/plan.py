@@ -45,6 +45,7 @@ class Plan:
         target: What it was built for.
         key: Hash of the network record, the options that enter it and the target.
         build_ms: Time that the builder took.
+        allow_tf32: Whether fp32 products may use TF32. TensorRT-RTX has one such mode in a process and refuses plans of the other.
     """
 
     data: torch.Tensor
@@ -54,3 +55,4 @@ class Plan:
     target: Target
     key: str
     build_ms: float
+    allow_tf32: bool

@@ -11,6 +11,7 @@ import torch
 from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Plan, Step, Target, network_key
 from torchkiln_runtime.adapter import Definition, Replay, input_name
 from torchkiln_runtime.library import Collection, Library, require_library
+from torchkiln_runtime.precision import effective_tf32, tf32_scope
 from torchkiln_runtime.reference import bindings_of
 from torchkiln_runtime.shapes import ShapeRules, find_symbols
 from torchkiln_runtime.targets import Targets, resolve_targets
@@ -34,7 +35,8 @@ class TensorRTBuilder:
         """Builds a plan, on any machine when the options name their targets.
 
         Raises:
-            BuildError: No library, an unknown target, no GPU where one is needed, or TensorRT refuses the network.
+            BuildError: No library, an unknown target, no GPU where one is needed, TensorRT refuses the network, or this process
+                already uses the other ``allow_tf32``.
             InternalError: TensorRT infers another dtype or shape than the record has.
         """
         library = self._library or require_library()
@@ -45,12 +47,21 @@ class TensorRTBuilder:
         symbols = find_symbols(inputs)
         specs = network.specs()
         ShapeRules(inputs, outputs, symbols, [(spec.min_shape, spec.max_shape) for spec in specs])
+        allow_tf32 = effective_tf32(library, self._options.allow_tf32)
         start = time.perf_counter()
-        with library.messages.collect("torchkiln.build") as log:
+        with library.messages.collect("torchkiln.build") as log, tf32_scope(library, allow_tf32, BuildError):
             data = _Build(library, self._options, log).run(network, targets)
         build_ms = (time.perf_counter() - start) * 1e3
-        target = Target(library.name, library.version, targets.names)
-        return Plan(data, inputs, outputs, symbols, target, self._key(network, target, targets.gpu), build_ms)
+        return Plan(
+            data=data,
+            inputs=inputs,
+            outputs=outputs,
+            symbols=symbols,
+            target=Target(library.name, library.version, targets.names),
+            key=self._key(network, library, targets),
+            build_ms=build_ms,
+            allow_tf32=allow_tf32,
+        )
 
     def key(self, network: Network) -> str:
         """The key that the plan of ``network`` would have: a hash of its record, the options that enter it and the target.
@@ -59,13 +70,14 @@ class TensorRTBuilder:
             BuildError: As ``build``, of the library and the targets.
         """
         library = self._library or require_library()
-        targets = resolve_targets(self._options.targets, library)
-        return self._key(network, Target(library.name, library.version, targets.names), targets.gpu)
+        return self._key(network, library, resolve_targets(self._options.targets, library))
 
-    def _key(self, network: Network, target: Target, gpu: str | None) -> str:
+    def _key(self, network: Network, library: Library, targets: Targets) -> str:
         fields = dataclasses.fields(self._options)
         keyed = {field.name: getattr(self._options, field.name) for field in fields if field.metadata["keyed"] and field.name != "targets"}
-        return network_key(network, {**keyed, "target": str(target), "gpu": gpu})
+        keyed["allow_tf32"] = effective_tf32(library, self._options.allow_tf32)
+        target = Target(library.name, library.version, targets.names)
+        return network_key(network, {**keyed, "target": str(target), "gpu": targets.gpu})
 
 
 class _Build:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from torchkiln_core import InternalError, Plan
+from torchkiln_core import InternalError, Plan, PlanError
 from torchkiln_runtime.adapter import input_name, output_name
 from torchkiln_runtime.library import Library
+from torchkiln_runtime.precision import tf32_scope
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 from torchkiln_runtime.shapes import Shapes
 
@@ -121,6 +123,10 @@ class ContextFactory:
         """A context that captures its kernels in a CUDA graph where the library can, with scratch memory of its own."""
         return Context(self._create(graphs=True), self._plan, self._library, None)
 
+    def first_run(self) -> AbstractContextManager[None]:
+        """Surrounds the first run with new shapes, for which kernels are compiled."""
+        return tf32_scope(self._library, self._plan.allow_tf32, PlanError)
+
     def ran_new_shapes(self) -> None:
         """Keeps what was compiled so far for the next process, ever less often: kernels repeat between shapes."""
         self._runs += 1
@@ -131,7 +137,7 @@ class ContextFactory:
         trt = self._library.module
         strategies = trt.ExecutionContextAllocationStrategy
         strategy = strategies.STATIC if graphs else strategies.USER_MANAGED
-        with self._library.messages.collect("torchkiln.runtime") as log:
+        with self._library.messages.collect("torchkiln.runtime") as log, tf32_scope(self._library, self._plan.allow_tf32, PlanError):
             if hasattr(self._engine, "create_runtime_config"):
                 config = self._engine.create_runtime_config()
                 config.set_execution_context_allocation_strategy(strategy)

@@ -113,8 +113,9 @@ class TensorRTEngine:
             lane.graphed.prepare(shapes, output_shapes)
             lane.graphed.run(sources, sinks, lane.stream)
         else:
-            context = self._context_for(shapes, output_shapes)
-            context.run_with_workspace(sources, sinks, lane.stream)
+            with self._factory.first_run():
+                context = self._context_for(shapes, output_shapes)
+                context.run_with_workspace(sources, sinks, lane.stream)
             self._factory.ran_new_shapes()
         if lane.events is not None:
             lane.events[1].record(lane.stream)

@@ -10,6 +10,7 @@ from torchkiln_core import InternalError, Plan, PlanError, PlanTargetMismatch
 from torchkiln_runtime.engine import TensorRTEngine
 from torchkiln_runtime.kiln_file.tensor_bytes import memory_of
 from torchkiln_runtime.library import Library, find_library
+from torchkiln_runtime.precision import check_tf32
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 
 _FIX = "compile again on this machine, or for it by targets=; a saved program rebuilds its plans with rebuild='auto'"
@@ -34,11 +35,12 @@ class TensorRTLoader:
 
         Raises:
             PlanTargetMismatch: The plan is for another library, version or GPU.
-            PlanError: No GPU is at hand.
+            PlanError: No GPU is at hand, or this process already uses the other ``allow_tf32`` than the plan.
         """
         library = self._find(plan)
         if not torch.cuda.is_available():
             raise PlanError(f"plan for {plan.target}: torch sees no NVIDIA GPU on this machine", fix='run with engine="reference"')
+        check_tf32(library, plan.allow_tf32, PlanError)
         device = self._resolve_device()
         with torch.cuda.device(device), library.messages.collect("torchkiln.runtime") as log:
             runtime = library.module.Runtime(library.logger)

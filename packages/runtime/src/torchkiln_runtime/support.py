@@ -11,13 +11,18 @@ from torchkiln_core.layers import Unary, UnaryOp
 from torchkiln_runtime.builder import TensorRTBuilder
 from torchkiln_runtime.library import Library
 from torchkiln_runtime.loader import TensorRTLoader
+from torchkiln_runtime.precision import effective_tf32, tf32_of_process
 
 _OLDEST = (7, 5)
 """The first compute capability (Turing) that both libraries still support."""
+_DEFAULTS = BuildOptions()
 
 
-def gpu_support(library: Library | None, device: torch.device | None = None) -> str | None:
-    """Why ``device`` (by default torch's current GPU) cannot run plans of ``library``; ``None`` when it can."""
+def gpu_support(library: Library | None, device: torch.device | None = None, options: BuildOptions = _DEFAULTS) -> str | None:
+    """Why ``device`` (by default torch's current GPU) cannot run plans of ``library``; ``None`` when it can.
+
+    It may build a small plan to find out, which decides on TF32 for the process if nothing has yet: ``options`` says how.
+    """
     if library is None:
         return "neither TensorRT-RTX nor TensorRT is installed"
     if not torch.cuda.is_available():
@@ -32,17 +37,17 @@ def gpu_support(library: Library | None, device: torch.device | None = None) -> 
         )
     if f"sm_{capability[0]}{capability[1]}" in library.named_targets():
         return None
-    return _probe(library, index)
+    return _probe(library, index, tf32_of_process(library, effective_tf32(library, options.allow_tf32)))
 
 
 @functools.cache
-def _probe(library: Library, index: int) -> str | None:
+def _probe(library: Library, index: int, allow_tf32: bool) -> str | None:
     """Builds and loads a plan of one layer: a library may or may not run on a GPU that has no target name of its own."""
     network = Network()
     network.output("y", network.add(Unary(UnaryOp.ABS), network.input("x", torch.float32, (1,))))
     try:
         with torch.cuda.device(index):
-            plan = TensorRTBuilder(BuildOptions(), library).build(network)
+            plan = TensorRTBuilder(BuildOptions(allow_tf32=allow_tf32), library).build(network)
             TensorRTLoader(torch.device("cuda", index), library).load(plan)
     except BuildError as error:
         return error.message

@@ -48,6 +48,7 @@ def make_plan(data: bytes, gpu: str) -> Plan:
         target=Target("tensorrt_rtx", "1.6.1.120", (gpu, "sm_90")),
         key="0f" * 32,
         build_ms=0.1,
+        allow_tf32=gpu != "current",
     )
 
 

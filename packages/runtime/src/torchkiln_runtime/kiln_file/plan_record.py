@@ -34,6 +34,7 @@ def write_plan(plan: Plan, title: str) -> dict[str, Any]:
         "target": {"library": plan.target.library, "version": plan.target.version, "gpus": list(plan.target.gpus)},
         "key": plan.key,
         "build_ms": float(plan.build_ms).hex(),
+        "allow_tf32": plan.allow_tf32,
     }
 
 
@@ -52,6 +53,7 @@ def read_plan(record: Any, data: torch.Tensor) -> Plan:
         target=Target(take(target, "library", str), take(target, "version", str), tuple(take_list(target, "gpus", str))),
         key=take(record, "key", str),
         build_ms=float.fromhex(take(record, "build_ms", str)),
+        allow_tf32=take(record, "allow_tf32", bool),
     )
 
 
