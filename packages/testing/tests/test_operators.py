@@ -106,3 +106,10 @@ def test_only_some_results_may_be_read():
     case = OpCase(aten.topk.default, (X, 2), results=(1,))
     assert [tensor.dtype for tensor in case.eager()] == [torch.int64]
     assert len(trace_call(case).segment.outputs) == 1
+
+
+def test_a_view_next_to_its_base_keeps_static_sizes():
+    base = torch.linspace(0, 1, 4)
+    call = trace_call(OpCase(aten.maximum.default, (base[:, None], base)))
+    shapes = [node.meta["val"].shape for node in call.program.module.graph.nodes if node.op == "placeholder"]
+    assert [[type(size) for size in shape] for shape in shapes] == [[int, int], [int]]

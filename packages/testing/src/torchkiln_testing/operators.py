@@ -195,7 +195,9 @@ def _largest(size: int) -> int:
 def _fake(mode: FakeTensorMode, case: OpCase, index: int, tensor: torch.Tensor) -> torch.Tensor:
     dims = [DimDynamic.DUCK if (index, dim) in case.dynamic else DimDynamic.STATIC for dim in range(tensor.dim())]
     context: Any = StatelessSymbolicContext(dynamic_sizes=dims)
-    return mode.from_tensor(tensor, static_shapes=False, symbolic_context=context, source=ConstantSource(f"arg{index}"))
+    # No view: of one, its base would be made fake as well, with symbols that stand for nothing here.
+    alone = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return mode.from_tensor(alone, static_shapes=False, symbolic_context=context, source=ConstantSource(f"arg{index}"))
 
 
 def _size_node(graph: torch.fx.Graph, nodes: list[torch.fx.Node], size: SizeOf) -> torch.fx.Node:

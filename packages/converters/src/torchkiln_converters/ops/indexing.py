@@ -11,7 +11,7 @@ from torch.utils._sympy.functions import Max, Min
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import INTEGERS, Support, tensors_of
-from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, unsqueeze, window
+from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, squeeze, unsqueeze, window
 from torchkiln_converters.writing.values import add, cast, less, number, select, sized
 from torchkiln_core import Network, OpCall, Size, Value
 from torchkiln_core.inference import statically_equal
@@ -62,6 +62,10 @@ def pick(net: Network, value: Value, axis: int, index: Size) -> Value:
     """Element ``index`` of a dimension, which goes away; counted from the end when negative."""
     if known(net, sympy.Lt(index, 0)):
         index = index + value.shape[axis]
+    if isinstance(index, int) and value.is_static:  # what a slice reads is known when the engine is built
+        starts, sizes = [0] * value.rank, list(value.shape)
+        starts[axis], sizes[axis] = index, 1
+        return squeeze(net, window(net, value, starts, sizes, (1,) * value.rank), axis)
     at = number(net, index, torch.int64) if isinstance(index, int) else sized(net, index, torch.int64)
     return net.add(Gather(GatherMode.DEFAULT, axis), value, at)
 
