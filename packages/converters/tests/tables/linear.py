@@ -95,6 +95,9 @@ POOLING = [
     reduced(aten.avg_pool3d.default, rand(1, 2, 6, 5, 4), [2, 2, 3], [2, 2, 2], [1, 0, 1], True),
     reduced(aten.avg_pool3d.default, rand(1, 2, 6, 5, 4), [2, 2, 2]),
     reduced(aten._adaptive_avg_pool2d.default, rand(5, 3, 8, 6), [4, 2], dynamic=((0, 0),)),
+    reduced(aten.adaptive_avg_pool2d.default, rand(2, 3, 8, 6), [1, 1], dynamic=((0, 0), (0, 2), (0, 3))),
+    reduced(aten.adaptive_avg_pool2d.default, rand(2, 3, 8, 6).to(memory_format=torch.channels_last), [2, 3]),
+    reduced(aten.adaptive_avg_pool3d.default, rand(1, 2, 4, 6, 4), [1, 1, 1]),
     reduced(aten._adaptive_avg_pool3d.default, rand(1, 2, 4, 6, 4), [2, 2, 2]),
 ]
 

@@ -26,8 +26,7 @@ def _padding_covers_output(call: OpCall) -> bool:
 
 def _has_kernel(call: OpCall) -> bool:
     """Building succeeds, but the engine finds no execution plan when it is loaded or run. Source: TensorRT-RTX 1.6 on sm_90."""
-    tensor = fake(call, "input")
-    return not (call.arguments["transposed"] and tensor.dim() == 5 and tensor.dtype is torch.bfloat16)
+    return not (call.arguments["transposed"] and fake(call, "input").dtype is torch.bfloat16)
 
 
 def _at(values: list[int], dim: int) -> int:
@@ -44,7 +43,7 @@ def _spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
         dtypes=FLOATS,
         ranks=range(3, 6),
         rules=(
-            Requires("float32 or float16 for a transposed 3-d convolution: TensorRT has no bfloat16 kernel", _has_kernel, "dtype"),
+            Requires("float32 or float16 for a transposed convolution: TensorRT has no bfloat16 kernel", _has_kernel, "dtype"),
             same_dtype("input", "weight", "bias"),
             Requires("padding >= output_padding", _padding_covers_output),
         ),

@@ -9,10 +9,11 @@ import torch
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.padding import pad_with
+from torchkiln_converters.ops.reduction import summed
 from torchkiln_converters.support import FLOATS, Equals, Requires, Support, fake, only_output
 from torchkiln_converters.writing.shapes import reshape
 from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Pooling, PoolingKind
+from torchkiln_core.layers import Pooling, PoolingKind, ReduceOp
 
 aten = torch.ops.aten
 
@@ -135,8 +136,10 @@ def avg_pool3d(
 
 
 def _divides(call: OpCall) -> bool:
-    """Every output size divides its input size, so that all windows are equal."""
+    """Every output size divides its input size, so that all windows are equal; an output of size 1 is a mean over any size."""
     wanted = call.arguments["output_size"]
+    if all(item == 1 for item in wanted):
+        return True
     sizes = fake(call, "self").shape[-len(wanted) :]
     known = all(isinstance(item, int) for item in (*sizes, *wanted))
     return known and all(out > 0 and size % out == 0 for size, out in zip(sizes, wanted, strict=True))
@@ -148,18 +151,26 @@ _EQUAL_WINDOWS = Requires("static sizes that output_size divides", _divides, "st
 def _adaptive(net: Network, value: Value, output_size: tuple[int, ...], result: Result) -> Value:
     spatial = len(output_size)
     sizes: tuple[Size, ...] = value.shape[-spatial:]
+    if all(size == 1 for size in output_size):
+        return summed(net, ReduceOp.AVG, value, tuple(range(value.rank - spatial, value.rank)), True, result)
     kernel = tuple(size // out for size, out in zip(sizes, output_size, strict=True) if isinstance(size, int))
     zeros = (0,) * spatial
     return _pooled(net, Pooling(PoolingKind.AVERAGE, kernel, kernel, zeros, zeros), value, result)
 
 
-@converter(aten._adaptive_avg_pool2d.default, Support(dtypes=FLOATS, ranks=range(3, 5), rules=(_EQUAL_WINDOWS,)))
+@converter(
+    (aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default),
+    Support(dtypes=FLOATS, ranks=range(3, 5), rules=(_EQUAL_WINDOWS,)),
+)
 def adaptive_avg_pool2d(net: Network, self: Value, output_size: tuple[int, ...], result: Result) -> Value:
-    """``_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size)``."""
+    """``adaptive_avg_pool2d(Tensor self, SymInt[2] output_size)``. Kept whole: on channels-last tensors its composite form sets strides."""
     return _adaptive(net, self, output_size, result)
 
 
-@converter(aten._adaptive_avg_pool3d.default, Support(dtypes=FLOATS, ranks=range(4, 6), rules=(_EQUAL_WINDOWS,)))
+@converter(
+    (aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool3d.default),
+    Support(dtypes=FLOATS, ranks=range(4, 6), rules=(_EQUAL_WINDOWS,)),
+)
 def adaptive_avg_pool3d(net: Network, self: Value, output_size: tuple[int, ...], result: Result) -> Value:
-    """``_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size)``."""
+    """``adaptive_avg_pool3d(Tensor self, SymInt[3] output_size)``."""
     return _adaptive(net, self, output_size, result)

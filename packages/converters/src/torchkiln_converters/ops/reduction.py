@@ -23,7 +23,7 @@ def reduce(net: Network, op: ReduceOp, value: Value, axes: tuple[int, ...], keep
     return net.add(Reduce(op, axes, keepdim), value) if value.rank else value
 
 
-def _summed(net: Network, op: ReduceOp, value: Value, axes: tuple[int, ...], keepdim: bool, result: Result) -> Value:
+def summed(net: Network, op: ReduceOp, value: Value, axes: tuple[int, ...], keepdim: bool, result: Result) -> Value:
     """Half dtypes are added up in float32, as PyTorch does."""
     wide = torch.float32 if result.dtype in HALVES else result.dtype
     return cast(net, reduce(net, op, cast(net, value, wide), axes, keepdim), result.dtype)
@@ -32,37 +32,37 @@ def _summed(net: Network, op: ReduceOp, value: Value, axes: tuple[int, ...], kee
 @converter(aten.sum.dim_IntList, Support(results=NUMBERS, ignores=("dtype",)))
 def sum_dim(net: Network, self: Value, dim: tuple[int, ...] | None, keepdim: bool, result: Result) -> Value:
     """``sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None)``."""
-    return _summed(net, ReduceOp.SUM, self, axes_of(dim, self.rank), keepdim, result)
+    return summed(net, ReduceOp.SUM, self, axes_of(dim, self.rank), keepdim, result)
 
 
 @converter(aten.sum.default, Support(results=NUMBERS, ignores=("dtype",)))
 def sum_all(net: Network, self: Value, result: Result) -> Value:
     """``sum(Tensor self, *, ScalarType? dtype=None)``."""
-    return _summed(net, ReduceOp.SUM, self, axes_of(None, self.rank), False, result)
+    return summed(net, ReduceOp.SUM, self, axes_of(None, self.rank), False, result)
 
 
 @converter(aten.mean.dim, Support(results=FLOATS, ignores=("dtype",)))
 def mean_dim(net: Network, self: Value, dim: tuple[int, ...] | None, keepdim: bool, result: Result) -> Value:
     """``mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None)``."""
-    return _summed(net, ReduceOp.AVG, self, axes_of(dim, self.rank), keepdim, result)
+    return summed(net, ReduceOp.AVG, self, axes_of(dim, self.rank), keepdim, result)
 
 
 @converter(aten.mean.default, Support(results=FLOATS, ignores=("dtype",)))
 def mean_all(net: Network, self: Value, result: Result) -> Value:
     """``mean(Tensor self, *, ScalarType? dtype=None)``."""
-    return _summed(net, ReduceOp.AVG, self, axes_of(None, self.rank), False, result)
+    return summed(net, ReduceOp.AVG, self, axes_of(None, self.rank), False, result)
 
 
 @converter(aten.prod.dim_int, Support(results=NUMBERS, ignores=("dtype",)))
 def prod_dim(net: Network, self: Value, dim: int, keepdim: bool, result: Result) -> Value:
     """``prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None)``."""
-    return _summed(net, ReduceOp.PROD, self, (axis_of(dim, self.rank),), keepdim, result)
+    return summed(net, ReduceOp.PROD, self, (axis_of(dim, self.rank),), keepdim, result)
 
 
 @converter(aten.prod.default, Support(results=NUMBERS, ignores=("dtype",)))
 def prod_all(net: Network, self: Value, result: Result) -> Value:
     """``prod(Tensor self, *, ScalarType? dtype=None)``."""
-    return _summed(net, ReduceOp.PROD, self, axes_of(None, self.rank), False, result)
+    return summed(net, ReduceOp.PROD, self, axes_of(None, self.rank), False, result)
 
 
 def _extreme(name: str, op: ReduceOp) -> tuple[Converter[...], Converter[...]]:

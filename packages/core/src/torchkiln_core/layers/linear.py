@@ -120,7 +120,7 @@ class Convolution(Layer):
 class Deconvolution(Layer):
     """Transposed convolution, of which ``pre_padding`` and ``post_padding`` elements are cut off.
 
-    Source: TensorRT operator page "Deconvolution". TensorRT-RTX has none with 3 spatial dimensions in bfloat16, so a build refuses it.
+    Source: TensorRT operator page "Deconvolution". TensorRT-RTX has none in bfloat16, so a build refuses it.
     """
 
     stride: tuple[int, ...]

@@ -97,6 +97,12 @@ class TopK(Layer):
         axis_in_range("TopK", self.axis, input.dim())
         if not 1 <= self.k <= 3840:
             raise InternalError(f"TopK: expected 1 <= k <= 3840, got {self.k}")
+        extent = input.shape[self.axis]
+        if isinstance(extent, int) and extent < self.k:
+            raise InternalError(f"TopK: expected k <= {extent}, the size of axis {self.axis}, got {self.k}")
+        if not is_real(input):
+            shape = [self.k if dim == self.axis else size for dim, size in enumerate(input.shape)]
+            return input.new_empty(shape), input.new_empty(shape, dtype=torch.int32)
         values, indices = torch.sort(input, dim=self.axis, descending=self.op is TopKOp.MAX, stable=True)
         return values.narrow(self.axis, 0, self.k), indices.narrow(self.axis, 0, self.k).to(torch.int32)
 

@@ -26,28 +26,15 @@ def convolution(to: Definition, layer: Convolution, input: Any, kernel: Kernel, 
 
 
 def deconvolution(to: Definition, layer: Deconvolution, input: Any, kernel: Kernel, bias: Kernel | None = None) -> Any:
-    """``IDeconvolutionLayer``, which TensorRT-RTX lacks in bfloat16: there it runs in float32 between two casts.
+    """``IDeconvolutionLayer``.
 
     Raises:
-        BuildError: bfloat16 with 3 spatial dimensions, where TensorRT-RTX fuses the casts and then finds no kernel on the GPU.
+        BuildError: bfloat16 with TensorRT-RTX, which builds such a layer (in float32 between casts) and then finds no kernel on the GPU.
     """
-    maps = kernel.shape[1] * layer.groups
-    bfloat16, float32 = to.dtype(torch.bfloat16), to.dtype(torch.float32)
-    if input.dtype != bfloat16:
-        return _windowed(to, to.network.add_deconvolution_nd, maps, layer, (input, kernel, bias))
-    if len(layer.stride) == 3:
+    if input.dtype == to.dtype(torch.bfloat16) and to.library.name == "tensorrt_rtx":
         version = f"{to.library.name} {to.library.version}"
-        raise BuildError(f"{version} has no 3-d deconvolution in bfloat16", fix="run it in float32 or float16, or in PyTorch")
-    wide = [None if part is None else _widened(to, part) for part in (kernel, bias)]
-    image = to.network.add_cast(input, float32).get_output(0)
-    result = _windowed(to, to.network.add_deconvolution_nd, maps, layer, (image, *wide))
-    return None if result is None else to.network.add_cast(result.get_output(0), bfloat16)
-
-
-def _widened(to: Definition, part: Kernel) -> Kernel:
-    if isinstance(part, torch.Tensor):
-        return part.to(torch.float32)
-    return to.network.add_cast(part, to.dtype(torch.float32)).get_output(0)
+        raise BuildError(f"{version} has no deconvolution in bfloat16", fix="run it in float32 or float16, or in PyTorch")
+    return _windowed(to, to.network.add_deconvolution_nd, kernel.shape[1] * layer.groups, layer, (input, kernel, bias))
 
 
 def _windowed(to: Definition, add: Any, maps: int, layer: Convolution | Deconvolution, operands: tuple[Any, ...]) -> Any:
