@@ -136,3 +136,79 @@ def test_tensorrt_without_a_gpu_is_refused() -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(torchkiln.BuildError, match="engine='tensorrt'"):
         torchkiln.compile(Gated(), (X,), engine="tensorrt")
+
+
+def minus(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.relu(a - b) + a * 2
+
+
+@pytest.mark.parametrize("examples", [(X, X), (X, X[:]), (X, X[1]), (X.t(), X.t())])
+def test_examples_that_share_memory_stay_two_arguments(examples: tuple[torch.Tensor, torch.Tensor]) -> None:
+    compiled = torchkiln.compile(minus, examples, engine="reference", min_block_size=1)
+    a, b = (torch.randn(example.shape) for example in examples)
+    assert_same(minus(a, b), compiled(a, b))
+    assert_same(minus(a, a), minus(a, a))
+
+
+def test_an_example_that_is_a_weight_stays_an_argument() -> None:
+    model = Scaled()
+    compiled = torchkiln.compile(model, (model.weight,), engine="reference", min_block_size=1)
+    x = torch.randn(3)
+    with torch.no_grad():
+        assert_same(model(x), compiled(x))
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x * 2) + self.weight
+
+
+def test_a_changed_argument_may_share_no_memory_with_another() -> None:
+    def change(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return b * 2
+
+    rows = torch.randn(6, 4)
+    compiled = torchkiln.compile(change, (rows[:4], rows[2:]), engine="reference", min_block_size=1)
+    with pytest.raises(ValueError, match=r"args_0 and args_1.*no shared memory.*copy"):
+        compiled(rows[:4], rows[2:])
+    wide = torch.randn(4, 8)
+    expected, before = wide.clone(), wide[:, 4:] * 2
+    expected[:, :4] += 1
+    assert_same(before, compiled(wide[:, :4], wide[:, 4:]))
+    assert_same(expected, wide)
+
+
+def test_a_dict_argument_may_have_its_keys_in_another_order() -> None:
+    def difference(pair: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.relu(pair["a"] - pair["b"])
+
+    compiled = torchkiln.compile(difference, ({"a": X, "b": GATE},), engine="reference", min_block_size=1)
+    assert_same(difference({"a": X, "b": GATE}), compiled({"b": GATE, "a": X}))
+    with pytest.raises(TypeError, match="structure"):
+        compiled({"a": X})
+    with pytest.raises(TypeError, match="tensor"):
+        compiled({"a": X, "b": (GATE,)})
+
+
+def test_tensors_that_engines_cannot_take_are_refused() -> None:
+    compiled = torchkiln.compile(torch.relu, (X,), engine="reference", min_block_size=1)
+    with pytest.raises(ValueError, match="dense"):
+        compiled(X.to_sparse())
+    with pytest.raises(TypeError, match=r"torch\.func"):
+        torch.vmap(compiled)(torch.randn(2, 2, 3))
+    with pytest.raises(torchkiln.ExportError, match="cannot be exported again"):
+        torch.export.export(torch.nn.Sequential(compiled), (X,))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"shape": "ab"}, {"shape": (-1, 2)}, {"shape": (1.5,)}, {"shape": (1,), "dtype": "float32"}, {"shape": (1,), "device": "oven"}],
+)
+def test_an_input_of_wrong_types_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"Input: .*: expected"):
+        torchkiln.Input(**wrong)

@@ -177,3 +177,44 @@ def test_torch_compile_takes_tensors_that_the_graph_holds() -> None:
     x = torch.randn(4, 3)
     compiled = torch.compile(scaled, backend="torchkiln", options={"engine": "reference", "min_block_size": 1})
     assert_same(scaled(x), compiled(x))
+
+
+def changes_a_part(x: torch.Tensor) -> torch.Tensor:
+    y = torch.relu(x) * 2
+    part = y[0]
+    torch._dynamo.graph_break()
+    part.add_(1)
+    return y
+
+
+def changes_a_chunk(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.relu(x) * 2
+    left, right = y.chunk(2, 1)
+    torch._dynamo.graph_break()
+    left.mul_(3)
+    return y, right
+
+
+def changes_under_an_expanded_view(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.relu(x) * 2
+    wide = y.expand(2, *y.shape)
+    torch._dynamo.graph_break()
+    y.add_(1)
+    return y, wide
+
+
+@pytest.mark.parametrize("function", [changes_a_part, changes_a_chunk, changes_under_an_expanded_view])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_stay_views_across_a_graph_break(function: Any, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    x = torch.randn(3, 4)
+    compiled = torch.compile(function, backend="torchkiln", options={"engine": "reference", "min_block_size": 1}, dynamic=dynamic)
+    assert_same(function(x), compiled(x))
+
+
+def test_parts_that_torch_compile_returns_share_memory() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: torch.relu(x).chunk(2, 1), backend="torchkiln", options={"engine": "reference"})
+    left, right = compiled(torch.randn(3, 4))
+    assert left._base is not None
+    assert left._base is right._base

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import torchkiln
+from torchkiln.segment_compiler import SegmentCompiler
 from torchkiln_testing import OpClass, assert_same
 
 
@@ -113,3 +116,103 @@ def test_gradients_are_those_of_eager() -> None:
                 for parameter in module.parameters():
                     parameter -= 0.1 * parameter.grad
                     parameter.grad = None
+
+
+def gone(net: Net) -> None:
+    del net.linear.weight
+
+
+def none(net: Net) -> None:
+    net.linear.bias = None
+
+
+def another_shape(net: Net) -> None:
+    net.linear.weight = torch.nn.Parameter(torch.randn(3, 4))
+
+
+def another_dtype(net: Net) -> None:
+    net.double()
+
+
+def another_device(net: Net) -> None:
+    net.norm.running_mean = torch.empty(4, device="meta")
+
+
+def another_module(net: Net) -> None:
+    net.linear = torch.nn.Identity()  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("change", [gone, none, another_shape, another_dtype, another_device, another_module])
+def test_a_weight_of_another_kind_is_refused_on_every_call(change: Callable[[Net], None]) -> None:
+    net, x = Net().eval(), torch.randn(2, 3, 8, 8)
+    compiled = torchkiln.compile(net, (x,), engine="reference", min_block_size=1, weights="follow")
+    change(net)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"weight .*: expected torch\.float32 .* as at compile time, got .*; compile again"):
+            compiled(x)
+
+
+class Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_weights_that_are_no_longer_shared_are_refused(name: str) -> None:
+    net, x = Tied(), torch.randn(3, 4)
+    compiled = torchkiln.compile(net, (x,), engine="reference", min_block_size=1, weights="follow")
+    with torch.no_grad():
+        net.first.weight.mul_(2)
+        assert_same(net(x), compiled(x), OpClass.MATMUL)
+        net.first.weight = net.second.weight = torch.nn.Parameter(torch.randn(4, 4))
+        assert_same(net(x), compiled(x), OpClass.MATMUL)
+    getattr(net, name).weight = torch.nn.Parameter(torch.randn(4, 4))
+    with pytest.raises(ValueError, match="shares"):
+        compiled(x)
+
+
+def test_the_last_weights_outlive_the_module() -> None:
+    net, x = Tied(), torch.randn(3, 4)
+    compiled = torchkiln.compile(net, (x,), engine="reference", min_block_size=1)
+    net.first.weight = net.second.weight = torch.nn.Parameter(torch.randn(4, 4))
+    compiled.refresh()
+    with torch.no_grad():
+        expected = net(x)
+    del net
+    gc.collect()
+    compiled.refresh()
+    assert_same(expected, compiled(x), OpClass.MATMUL)
+
+
+def test_a_failed_refresh_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = Net().eval(), torch.randn(2, 3, 8, 8)
+    compiled = torchkiln.compile(net, (x,), engine="reference", min_block_size=1, weights="follow")
+    in_place(net)
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentCompiler, "compile", lambda *_: (_ for _ in ()).throw(torchkiln.BuildError("no memory")))
+        with pytest.raises(torchkiln.BuildError):
+            compiled(x)
+    with torch.no_grad():
+        assert_same(net(x), compiled(x), OpClass.MATMUL)
+
+
+def test_threads_may_call_while_weights_change() -> None:
+    net, x = Tied(), torch.randn(3, 4)
+    compiled = torchkiln.compile(net, (x,), engine="reference", min_block_size=1, weights="follow")
+
+    def calls(index: int) -> None:
+        for _ in range(10):
+            if index == 0:
+                with torch.no_grad():
+                    net.first.weight.mul_(1.1)
+            compiled(x)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(calls, range(4)))
+    with torch.no_grad():
+        assert_same(net(x), compiled(x), OpClass.MATMUL)

@@ -38,6 +38,13 @@ class Epilogue:
         return result
 
 
+def assemble(outputs: Sequence[OutputRef], epilogue: Epilogue | None, values: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The flat outputs: ``values`` holds the live tensors and the graph's results by kind of source."""
+    views = () if epilogue is None else epilogue.run(values)
+    places = {**values, "alias": views}
+    return [ref.value if ref.kind == "constant" else places[ref.kind][ref.index] for ref in outputs]
+
+
 def split_aliases(
     module: torch.fx.GraphModule, copies: Sequence[tuple[str, int]], live: Mapping[str, LiveSource]
 ) -> tuple[tuple[OutputRef, ...], Epilogue | None]:

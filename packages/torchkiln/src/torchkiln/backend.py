@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
 from torch.export.exported_program import _override_composite_implicit_decomp
 
+from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.constants import lift_constants
 from torchkiln.ranges import ranges_of
@@ -63,6 +65,14 @@ def torchkiln(
     return compiled
 
 
+@dataclass(frozen=True, slots=True)
+class JitOutputs:
+    """Where each output of a captured graph comes from; views of arguments and of other outputs are views, as in eager."""
+
+    refs: tuple[OutputRef, ...]
+    epilogue: Epilogue | None
+
+
 class JitProgram:
     """A captured forward graph; builds its engines at the first call, when the weights' values are there.
 
@@ -70,12 +80,14 @@ class JitProgram:
         compiler: The stages.
         program: Lowered; its weights are taken from the arguments of each call, except for its ``constants``.
         constants: Tensors behind the last placeholders, which callers do not pass.
+        outputs: How the graph's outputs are made from arguments and the program's results.
     """
 
     _boxed_call = True
 
-    def __init__(self, compiler: Compiler, program: Program, constants: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, compiler: Compiler, program: Program, constants: Mapping[str, torch.Tensor], outputs: JitOutputs) -> None:
         self._compiler = compiler
+        self._outputs = outputs
         self._lowered = program
         self._constants = constants
         self._follow = compiler.options.runtime.weights != "frozen"
@@ -93,13 +105,14 @@ class JitProgram:
         program = self._current(arguments)
         inputs = [arguments[index] for index in self._users]
         try:
-            return list(program.run(inputs))
+            results = program.run(inputs)
         except ShapeOutOfProfile as error:
             # Dynamo's guards hold for this size, so the call must succeed: the lowered graph is functional and runs as it is.
             if not self._warned:
                 self._warned = True
                 _LOG.warning("this size runs in PyTorch: %s", error)
-            return list(self._lowered.module(*arguments, *self._constants.values()))
+            results = self._lowered.module(*arguments, *self._constants.values())
+        return assemble(self._outputs.refs, self._outputs.epilogue, {"argument": arguments, "result": results})
 
     def _current(self, arguments: list[Any]) -> CompiledProgram:
         weights = {name: arguments[index] for index, name in self._weights}
@@ -112,6 +125,7 @@ class JitProgram:
                     on_report(self._program.report)
             elif self._follow and (changed := self._watch.changed(weights)):
                 self._program.replace_weights({**weights, **self._constants}, changed)
+                self._watch.remember(weights)
             return self._program
 
 
@@ -125,8 +139,11 @@ def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, fake_input
         else ProgramInput(node.name, InputKind.USER)
         for index, node in enumerate(placeholders)
     )
+    live: dict[str, LiveSource] = {node.name: ("argument", index) for index, node in enumerate(placeholders) if node.name not in constants}
+    outputs = JitOutputs(*split_aliases(graph, (), live))
+    graph.recompile()
     program = Program(graph, inputs, constants, ranges_of(graph))
-    return JitProgram(compiler, compiler.lower(program), constants)
+    return JitProgram(compiler, compiler.lower(program), constants, outputs)
 
 
 def _weight_positions() -> frozenset[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +12,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind as ExportInputKind
 
 from torchkiln.convention import CallingConvention, read_convention
+from torchkiln.examples import separate
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
+from torchkiln.weight_source import WeightSource
 from torchkiln_core import ExportError, InputKind, Program, ProgramInput
-
-WeightSource = Callable[[], Mapping[str, torch.Tensor]]
-"""Reads the live weights by placeholder name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +26,13 @@ class Captured:
     Attributes:
         program: The flat functional graph.
         convention: How arguments become flat inputs and flat results become what eager returns.
-        read_weights: Reads the weights anew from the user's module.
+        read_weights: Reads the weights anew from the user's module, by placeholder name.
         read_state: Reads the live tensors of the mutated buffers, in the convention's order.
     """
 
     program: Program
     convention: CallingConvention
-    read_weights: WeightSource
+    read_weights: Callable[[], Mapping[str, torch.Tensor]]
     read_state: Callable[[], tuple[torch.Tensor, ...]]
 
 
@@ -48,15 +46,25 @@ def export_model(
 
     Raises:
         ExportError: torch cannot export the model; its message is carried.
+        TypeError: Not a model, or shapes for an ``ExportedProgram``, which has its own.
     """
     if isinstance(model, ExportedProgram):
+        if dynamic_shapes is not None:
+            raise TypeError("dynamic_shapes: an ExportedProgram has its own; give them to torch.export.export")
         return model
-    if isinstance(model, torch.jit.ScriptModule):
-        return _export_script(model, args, kwargs)
-    module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
+    if isinstance(model, type) or not callable(model):
+        raise TypeError(f"model: expected a module, a function, an ExportedProgram or a TorchScript module, got {model!r}")
+    args, kwargs = separate((args, dict(kwargs)), model)
+    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        converted = _export_script(model, args, kwargs)
+        if dynamic_shapes is None:
+            return converted
+        module: torch.nn.Module = converted.module()
+    else:
+        module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     try:
         with torch.no_grad():
-            return torch.export.export(module, args, dict(kwargs), dynamic_shapes=dynamic_shapes, strict=False)
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
         raise ExportError(
             f"{_name_of(model)} cannot be exported: {type(error).__name__}: {error}",
@@ -74,8 +82,7 @@ def capture(exported: ExportedProgram, model: object) -> Captured:
     Raises:
         ExportError: The graph takes or returns objects that are no tensors or plain values.
     """
-    with torch.no_grad():
-        functional = exported.run_decompositions({})
+    functional = _functional(exported, model)
     shown_names = rename_placeholders(functional)
     convention, module = read_convention(functional, _parameter_names(model), shown_names)
     mutated = set(convention.mutated_buffers)
@@ -96,9 +103,25 @@ def capture(exported: ExportedProgram, model: object) -> Captured:
                     weight_targets[name] = target
             case _:
                 raise ExportError(f"input {name or spec.target}: expected a tensor, got {spec.kind.name.lower()}")
-    reader = _WeightReader(exported, model, weight_targets)
-    program = Program(module, tuple(inputs), reader.weights(), ranges_of(module, functional.range_constraints))
-    return Captured(program, convention, reader.weights, lambda: tuple(reader.read(target) for target in convention.mutated_buffers))
+    source = WeightSource(exported, model, [*weight_targets.values(), *convention.mutated_buffers])
+
+    def weights() -> dict[str, torch.Tensor]:
+        return {name: source.read(target) for name, target in weight_targets.items()}
+
+    program = Program(module, tuple(inputs), weights(), ranges_of(module, functional.range_constraints))
+    return Captured(program, convention, weights, lambda: tuple(source.read(target) for target in convention.mutated_buffers))
+
+
+def _functional(exported: ExportedProgram, model: object) -> ExportedProgram:
+    try:
+        with torch.no_grad():
+            functional: ExportedProgram = exported.run_decompositions({})
+    except Exception as error:
+        raise ExportError(
+            f"{_name_of(model)} cannot be traced into a functional graph: {type(error).__name__}: {error}",
+            fix="use torch.compile(model, backend='torchkiln'), which allows graph breaks",
+        ) from error
+    return functional
 
 
 class _FunctionModule(torch.nn.Module):
@@ -107,37 +130,11 @@ class _FunctionModule(torch.nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self._function = function
-        self.__signature__ = inspect.signature(function)
+        if (signature := _signature(function)) is not None:
+            self.__signature__ = signature
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
-
-
-class _WeightReader:
-    """Finds tensors by qualified name in the user's module while it lives, else in the exported program."""
-
-    def __init__(self, exported: ExportedProgram, model: object, targets: Mapping[str, str]) -> None:
-        self._module = weakref.ref(model) if isinstance(model, torch.nn.Module) else lambda: None
-        self._tensors: dict[str, Any] = {**exported.state_dict, **exported.constants}
-        self._targets = targets
-
-    def read(self, target: str) -> torch.Tensor:
-        module = self._module()
-        if module is not None:
-            owner_name, _, attribute = target.rpartition(".")
-            try:
-                found = getattr(module.get_submodule(owner_name), attribute)
-            except AttributeError:
-                found = None
-            if isinstance(found, torch.Tensor):
-                return found
-        tensor = self._tensors[target]
-        if not isinstance(tensor, torch.Tensor):
-            raise ExportError(f"constant {target}: expected a tensor, got {type(tensor).__name__}")
-        return tensor
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        return {name: self.read(target) for name, target in self._targets.items()}
 
 
 def _parameter_names(model: object) -> Sequence[str] | None:
@@ -145,21 +142,33 @@ def _parameter_names(model: object) -> Sequence[str] | None:
     function = model.forward if isinstance(model, torch.nn.Module) else model
     if isinstance(model, (ExportedProgram, torch.jit.ScriptModule)) or not callable(function):
         return None
-    parameters = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    signature = _signature(function)
+    if signature is None:
+        return None
+    return [parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
 
 
-def _export_script(model: torch.jit.ScriptModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ExportedProgram:
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """``None`` for a builtin such as ``torch.relu``, which has none."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return None
+
+
+def _export_script(
+    model: torch.jit.ScriptModule | torch.jit.ScriptFunction[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> ExportedProgram:
     try:
         from torch._export.converter import TS2EPConverter
 
         return TS2EPConverter(model, args, dict(kwargs)).convert()
     except Exception as error:
         raise ExportError(
-            f"TorchScript module {model.original_name} cannot be converted: {type(error).__name__}: {error}",
-            fix="give the nn.Module that the TorchScript module was made from",
+            f"TorchScript {_name_of(model)} cannot be converted: {type(error).__name__}: {error}",
+            fix="give the nn.Module or the function that it was made from",
         ) from error
 
 
 def _name_of(model: object) -> str:
-    return getattr(model, "__name__", None) or type(model).__name__
+    return str(getattr(model, "original_name", None) or getattr(model, "__name__", None) or type(model).__name__)

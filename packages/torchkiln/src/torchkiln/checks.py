@@ -50,7 +50,7 @@ class ArgumentCheck:
             case "constant":
                 if not _equal(self.constant, value):
                     raise ValueError(
-                        f"argument {self.name}: expected {self.constant!r}, the value of compile time, got {value!r}; "
+                        f"argument {self.name}: expected {self.constant!r}, the value of compile time, got {_shown(value)}; "
                         "compile again for other values"
                     )
             case "int":
@@ -63,6 +63,13 @@ class ArgumentCheck:
     def _check_tensor(self, value: Any, symbols: dict[str, int]) -> None:
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"argument {self.name}: expected a tensor, got {type(value).__name__}")
+        if value.layout is not torch.strided:
+            raise ValueError(f"argument {self.name}: expected a dense tensor, got layout {value.layout}; convert it with .to_dense()")
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            raise TypeError(
+                f"argument {self.name}: expected a plain tensor, got one inside torch.func or torch.vmap, which cannot look into engines; "
+                "apply the transform to the original model and compile that"
+            )
         if value.dtype != self.dtype:
             raise ValueError(f"argument {self.name}: expected dtype {self.dtype}, got {value.dtype}; convert it or compile again")
         if value.device != self.device:
@@ -105,6 +112,8 @@ def check_of(name: str, spec: Any, node: torch.fx.Node | None, dims: Mapping[str
         return ArgumentCheck(name, "constant", constant=spec.arg.value)
     value = None if node is None else node.meta.get("val")
     if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise ExportError(f"argument {name}: expected a dense tensor, got layout {value.layout}", fix="convert it with .to_dense()")
         used = {symbol: dims[symbol] for size in sizes_of(value.shape) for symbol in symbols_of(size)}
         return ArgumentCheck(name, "tensor", value.dtype, value.device, sizes_of(value.shape), used)
     if isinstance(value, torch.SymInt):
@@ -113,6 +122,11 @@ def check_of(name: str, spec: Any, node: torch.fx.Node | None, dims: Mapping[str
     if value is None or isinstance(value, (bool, int, float, str)):
         return ArgumentCheck(name, "constant", constant=value)
     raise ExportError(f"argument {name}: expected a tensor, number, string or None, got {type(value).__name__}")
+
+
+def _shown(value: Any) -> str:
+    """A value in an error message; a tensor without its elements."""
+    return f"a tensor {value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _equal(expected: Any, got: Any) -> bool:

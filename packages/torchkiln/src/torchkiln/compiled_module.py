@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 
@@ -12,6 +13,7 @@ from torchkiln.compiled_program import CompiledProgram, StitchedProgram
 from torchkiln.convention import CallingConvention
 from torchkiln.report import Report
 from torchkiln.weights import WeightWatch
+from torchkiln_core import ExportError
 
 
 class CallableProgram(torch.nn.Module):
@@ -42,16 +44,27 @@ class CallableProgram(torch.nn.Module):
         buffers = {name: index for index, name in enumerate(convention.buffer_inputs)}
         self._sources = [("argument", positions[name]) if name in positions else ("buffer", buffers[name]) for name in user_inputs]
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Engines, weak references and fake tensors cannot be copied or pickled; a half-copied program would share its buffers."""
+        raise TypeError(
+            f"{type(self).__name__}: a compiled module cannot be copied or pickled; "
+            "use torchkiln.save and torchkiln.load, or copy the model and compile the copy"
+        )
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the compiled model.
 
         Raises:
             TypeError: Arguments of another structure than at compile time.
-            ValueError: A constant argument, dtype, device or rank other than at compile time.
+            ValueError: A constant argument, dtype, device or rank other than at compile time, or memory shared with a changed argument.
+            ExportError: The call is being exported.
             ShapeOutOfProfile: A size outside what was compiled.
         """
+        if torch.compiler.is_exporting():
+            raise ExportError("a compiled module cannot be exported again", fix="export or compile the original model")
         flat = self._convention.flatten(args, kwargs)
         state = self._read_state()
+        self._convention.check_memory(flat, state)
         with torch.no_grad():
             results = self._run([flat[index] if kind == "argument" else state[index] for kind, index in self._sources])
             return self._convention.unflatten(flat, state, results)
@@ -66,6 +79,7 @@ class CompiledModule(CallableProgram):
         self._program = program
         self._watch = WeightWatch(captured.read_weights())
         self._follow = follow
+        self._lock = threading.Lock()
 
     @property
     def report(self) -> Report:
@@ -78,11 +92,17 @@ class CompiledModule(CallableProgram):
         return self._captured, self._program
 
     def refresh(self) -> None:
-        """Re-reads the weights of the original module and rebuilds the engines that use changed ones."""
-        weights = self._captured.read_weights()
-        changed = self._watch.changed(weights)
-        if changed:
-            self._program.replace_weights(weights, changed)
+        """Re-reads the weights of the original module and rebuilds the engines that use changed ones.
+
+        Raises:
+            ValueError: A weight is gone, has another dtype, device or shape than at compile time, or is no longer shared as it was.
+        """
+        with self._lock:
+            weights = self._captured.read_weights()
+            changed = self._watch.changed(weights)
+            if changed:
+                self._program.replace_weights(weights, changed)
+                self._watch.remember(weights)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As ``CallableProgram.forward``; notices changed weights first where ``weights="follow"``."""

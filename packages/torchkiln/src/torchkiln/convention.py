@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.fx
+from torch._C._dynamo.guards import compute_overlapping_tensors
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.utils import _pytree as pytree
 
-from torchkiln.aliases import Epilogue, LiveSource, OutputRef, split_aliases
+from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
 from torchkiln.checks import ArgumentCheck, check_of
 from torchkiln.ranges import ranges_of
 from torchkiln_core import DimRange, ExportError
@@ -63,6 +65,25 @@ class CallingConvention:
             check(value, symbols)
         return flat
 
+    def check_memory(self, flat: Sequence[Any], state: Sequence[torch.Tensor]) -> None:
+        """Refuses a changed argument that shares memory with another: eager shows the change in both, a functional graph does not.
+
+        Raises:
+            ValueError: Two arguments, or an argument and a changed buffer, overlap and the model changes one of them.
+        """
+        changed = {index for kind, index in self.copies if kind == "input"}
+        if not changed and not state:
+            return
+        named = [(self.checks[index].name, flat[index], index in changed) for index in self.flat_positions]
+        named += [(name, tensor, True) for name, tensor in zip(self.mutated_buffers, state, strict=True)]
+        tensors = [(name, tensor, writes) for name, tensor, writes in named if isinstance(tensor, torch.Tensor)]
+        for (name, tensor, writes), (other_name, other, other_writes) in itertools.combinations(tensors, 2):
+            if (writes or other_writes) and _overlap(tensor, other):
+                raise ValueError(
+                    f"arguments {name} and {other_name}: expected no shared memory, since the model changes it, got tensors that overlap; "
+                    "pass a copy of one of them"
+                )
+
     def _rearrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         args_spec, kwargs_spec = self.in_spec.children()
         named = dict(zip(self.parameter_names or (), args, strict=False)) | dict(kwargs)
@@ -72,26 +93,28 @@ class CallingConvention:
             arranged = tuple(named[name] for name in names), {name: named[name] for name in keywords}
         else:
             arranged = args, {name: kwargs[name] for name in keywords if name in kwargs} | dict(kwargs)
-        flat, spec = pytree.tree_flatten(arranged)
-        if spec != self.in_spec:
+        try:
+            # Unlike a comparison of structures, this takes dicts whose keys come in another order.
+            return list(self.in_spec.flatten_up_to(arranged))
+        except ValueError as error:
             raise TypeError(
                 f"arguments: expected the structure of compile time, {pytree.treespec_pprint(self.in_spec)}, "
-                f"got {pytree.treespec_pprint(spec)}; compile again with arguments of this structure"
-            )
-        return flat
+                f"got {pytree.treespec_pprint(pytree.tree_structure(arranged))}; compile again with arguments of this structure"
+            ) from error
 
     def unflatten(self, flat_args: Sequence[Any], state: Sequence[torch.Tensor], results: Sequence[Any]) -> Any:
         """Applies mutations and gives the result the structure that eager gives it."""
         for (kind, index), value in zip(self.copies, results, strict=False):
             target = state[index] if kind == "buffer" else flat_args[index]
             target.copy_(value)
-        sources = {"argument": flat_args, "buffer": state, "result": results}
-        replayed = () if self.epilogue is None else self.epilogue.run(sources)
-        flat = [
-            ref.value if ref.kind == "constant" else (replayed if ref.kind == "alias" else sources[ref.kind])[ref.index]
-            for ref in self.outputs
-        ]
+        flat = assemble(self.outputs, self.epilogue, {"argument": flat_args, "buffer": state, "result": results})
         return pytree.tree_unflatten(flat, self.out_spec)
+
+
+def _overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    if tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    return bool(compute_overlapping_tensors([tensor, other], symbolic=False))
 
 
 def read_convention(

@@ -15,7 +15,8 @@ class Input:
     """A tensor argument ``[*]``: either ``shape``, or ``min_shape``, ``opt_shape`` and ``max_shape`` of one rank.
 
     Raises:
-        ValueError: Missing or contradicting shapes.
+        ValueError: Missing or contradicting shapes, a size that is none, or an unknown device.
+        TypeError: ``dtype`` is not a ``torch.dtype``.
     """
 
     shape: tuple[int, ...] | None = None
@@ -26,6 +27,14 @@ class Input:
     device: str | torch.device | None = None
 
     def __post_init__(self) -> None:
+        for name in ("shape", "min_shape", "opt_shape", "max_shape"):
+            shape = getattr(self, name)
+            if shape is not None and not (isinstance(shape, (tuple, list)) and all(type(size) is int and size >= 0 for size in shape)):
+                raise ValueError(f"Input: {name}: expected a tuple of sizes, each an integer of at least 0, got {shape!r}")
+        if not isinstance(self.dtype, torch.dtype):
+            raise TypeError(f"Input: dtype: expected a torch.dtype, got {self.dtype!r}")
+        if self.device is not None:
+            _check_device(self.device)
         ranged = (self.min_shape, self.opt_shape, self.max_shape)
         if (self.shape is None) == any(part is None for part in ranged):
             raise ValueError(f"Input: expected shape, or min_shape, opt_shape and max_shape, got shape={self.shape} and {ranged}")
@@ -49,12 +58,21 @@ class Input:
         return {dim: Dim(f"{name}_{dim}", min=low, max=high) for dim, (low, _, high) in enumerate(self._dims()) if low != high}
 
 
+def _check_device(device: str | torch.device) -> None:
+    try:
+        torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"Input: device: expected a device such as 'cuda', got {device!r}") from error
+
+
 def examples_of(inputs: Sequence[Input | torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...] | None]:
     """Example arguments and ``dynamic_shapes`` for a list of inputs.
 
     Raises:
-        TypeError: An item that is neither an ``Input`` nor a tensor.
+        TypeError: Not a list, or an item that is neither an ``Input`` nor a tensor.
     """
+    if not isinstance(inputs, (list, tuple)):
+        raise TypeError(f"inputs: expected a list of torchkiln.Input and tensors, got {type(inputs).__name__}")
     args: list[torch.Tensor] = []
     shapes: list[Any] = []
     for index, item in enumerate(inputs):

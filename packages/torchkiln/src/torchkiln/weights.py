@@ -19,18 +19,17 @@ class WeightWatch:
     """Remembers weights ``{name: tensor}`` and tells which changed since."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
-        self._remember(weights)
+        self.remember(weights)
 
     def changed(self, weights: Mapping[str, torch.Tensor]) -> frozenset[str]:
-        """Names of the weights that changed since the last call (or since the start)."""
+        """Names of the weights that differ from the remembered ones."""
         seen = fingerprint(list(weights.values()))
         if seen == self._seen:
             return frozenset()
-        names = frozenset(name for name, before, now in zip(self._names, self._seen, seen, strict=True) if before != now)
-        self._remember(weights)
-        return names
+        return frozenset(name for name, before, now in zip(self._names, self._seen, seen, strict=True) if before != now)
 
-    def _remember(self, weights: Mapping[str, torch.Tensor]) -> None:
+    def remember(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Takes these as unchanged from now on: to call once the engines are made of them, so that a failure is not forgotten."""
         self._names = tuple(weights)
         # Held so that an id is never reused by another tensor while we compare it.
         self._tensors = tuple(weights.values())
