@@ -60,3 +60,11 @@ def test_what_is_no_model_is_refused(model: Any) -> None:
 def test_copies_are_refused_with_the_way_out(copies: Any) -> None:
     with pytest.raises(TypeError, match=r"torchkiln\.save"):
         copies(compiled_of(torch.nn.Linear(4, 4)))
+
+
+def test_rejections_point_to_the_function() -> None:
+    def gamma(x: torch.Tensor) -> torch.Tensor:
+        return torch.lgamma(x)
+
+    [rejection] = compiled_of(gamma).report.rejections
+    assert f"{__file__}:{gamma.__code__.co_firstlineno} in gamma" in str(rejection.where)

@@ -119,3 +119,10 @@ def test_a_plan_for_another_version_names_both_sides(tmp_path: Path) -> None:
     torchkiln.save(compiled, tmp_path / "net.kiln")
     loaded = torchkiln.load(tmp_path / "net.kiln", engine="reference")
     assert list(loaded.report.segments[0].plan_bytes or {}) == [str(plan.target)]
+
+
+def test_a_dtype_without_a_name_in_the_format_is_refused_when_saving(tmp_path: Path) -> None:
+    compiled = torchkiln.compile(lambda x: x.view(-1), (torch.ones(3, dtype=torch.uint16),), engine="reference")
+    with pytest.raises(torchkiln.PlanError, match="uint16"):
+        torchkiln.save(compiled, tmp_path / "net.kiln")
+    assert list(tmp_path.iterdir()) == []

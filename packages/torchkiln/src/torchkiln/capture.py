@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,12 +65,15 @@ def export_model(
         module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     try:
         with torch.no_grad():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            exported = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
         raise ExportError(
             f"{_name_of(model)} cannot be exported: {type(error).__name__}: {error}",
             fix="make the model exportable with torch.export, or use torch.compile(model, backend='torchkiln'), which allows graph breaks",
         ) from error
+    if isinstance(module, _FunctionModule):
+        _locate(exported.graph, module.function)
+    return exported
 
 
 def capture(exported: ExportedProgram, model: object) -> Captured:
@@ -124,17 +128,29 @@ def _functional(exported: ExportedProgram, model: object) -> ExportedProgram:
     return functional
 
 
+def _locate(graph: torch.fx.Graph, function: Callable[..., Any]) -> None:
+    """Points calls that come from a function's own lines to its definition: export records frames of modules' ``forward`` only."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    for node in graph.nodes:
+        *_, last = str(node.meta.get("stack_trace") or "").rpartition("File ")
+        if last.startswith(f'"{__file__}"'):
+            del node.meta["stack_trace"]
+            if code is not None:
+                line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
+                node.meta["stack_trace"] = f'File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}\n    {line}'
+
+
 class _FunctionModule(torch.nn.Module):
     """A plain function as a module; keeps its signature for keyword arguments."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self._function = function
+        self.function = function
         if (signature := _signature(function)) is not None:
             self.__signature__ = signature
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
+        return self.function(*args, **kwargs)
 
 
 def _parameter_names(model: object) -> Sequence[str] | None:

@@ -21,7 +21,7 @@ def convention_to_record(convention: CallingConvention) -> dict[str, Any]:
     """JSON data of a calling convention, without the epilogue's graph.
 
     Raises:
-        PlanError: The structure of the arguments or the result holds a type that has no registered name.
+        PlanError: The structure of the arguments or the result holds a type that has no registered name, or an argument such a dtype.
     """
     return {
         "in_spec": _dump_spec(convention.in_spec),
@@ -66,7 +66,10 @@ def _dump_spec(spec: pytree.TreeSpec) -> str:
     try:
         return pytree.treespec_dumps(spec)
     except (NotImplementedError, TypeError) as error:
-        raise PlanError(f"the structure of arguments or results cannot be saved: {error}") from error
+        raise PlanError(
+            f"the structure of arguments or results cannot be saved: {error}",
+            fix="use tuples, dicts, or types registered with torch.utils._pytree under a serialized_type_name",
+        ) from error
 
 
 def _load_spec(text: str) -> pytree.TreeSpec:
@@ -79,6 +82,10 @@ def _load_spec(text: str) -> pytree.TreeSpec:
 
 
 def _check_record(check: ArgumentCheck) -> dict[str, Any]:
+    if check.dtype is not None and check.dtype not in DTYPES.values():
+        raise PlanError(
+            f"argument {check.name}: expected a dtype that a file can name, got {check.dtype}", fix="convert the argument first"
+        )
     return {
         "name": check.name,
         "kind": check.kind,
