@@ -83,7 +83,7 @@ REFUSED = [
     (Softmax(0), [(I32, 2)], "Softmax: expected float32"),
     (TopK(TopKOp.MAX, 0, 0), [(F32, 2)], "expected 1 <= k <= 3840, got 0"),
     (TopK(TopKOp.MAX, 3841, 0), [(F32, 5000)], "expected 1 <= k <= 3840, got 3841"),
-    (TopK(TopKOp.MAX, 3, 0), [(F32, 2)], "does not take"),
+    (TopK(TopKOp.MAX, 3, 0), [(F32, 2)], "expected k <= 2, the size of axis 0, got 3"),
     (Cumulative(CumulativeOp.SUM, 1), [(F32, 2)], "Cumulative: expected an axis"),
     (NORM, [(F32, 2, 3), (F32, 3), (F32, 3)], "Normalization: expected operands of one rank"),
     (NORM, [(F16, 2, 3), (F32, 1, 3), (F32, 1, 3)], "Normalization: expected operands of one dtype"),

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.errors import InternalError
 from torchkiln_core.layers.checks import axis_in_range, floating, is_real, same_dtype, same_rank
@@ -98,7 +99,7 @@ class TopK(Layer):
         if not 1 <= self.k <= 3840:
             raise InternalError(f"TopK: expected 1 <= k <= 3840, got {self.k}")
         extent = input.shape[self.axis]
-        if isinstance(extent, int) and extent < self.k:
+        if statically_known_true(extent < self.k):
             raise InternalError(f"TopK: expected k <= {extent}, the size of axis {self.axis}, got {self.k}")
         if not is_real(input):
             shape = [self.k if dim == self.axis else size for dim, size in enumerate(input.shape)]
