@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import torchkiln
 from example_models import EXAMPLES
+
+import torchkiln
 from torchkiln_testing import OpClass, assert_same
 
 TARGETS = ["sm_86", "sm_89", "sm_120"]

@@ -12,7 +12,7 @@ import torch.fx
 from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
-from torchkiln_core import Partition
+from torchkiln_core import BuildOptions, Partition
 from torchkiln_core.stages import Engine
 
 
@@ -85,6 +85,11 @@ class CompiledProgram:
     def device(self) -> torch.device:
         """Where the program runs."""
         return self._compiler.device
+
+    @property
+    def build_options(self) -> BuildOptions:
+        """How its plans are built."""
+        return self._compiler.options
 
     def replace_weights(self, weights: Mapping[str, torch.Tensor], changed: frozenset[str]) -> None:
         """Converts and builds anew the engine segments that read a changed weight.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,18 +72,22 @@ class CallingConvention:
         Raises:
             ValueError: Two arguments, or an argument and a changed buffer, overlap and the model changes one of them.
         """
-        changed = {index for kind, index in self.copies if kind == "input"}
-        if not changed and not state:
+        if not self.copies:
             return
+        changed = {index for kind, index in self.copies if kind == "input"}
         named = [(self.checks[index].name, flat[index], index in changed) for index in self.flat_positions]
         named += [(name, tensor, True) for name, tensor in zip(self.mutated_buffers, state, strict=True)]
-        tensors = [(name, tensor, writes) for name, tensor, writes in named if isinstance(tensor, torch.Tensor)]
-        for (name, tensor, writes), (other_name, other, other_writes) in itertools.combinations(tensors, 2):
-            if (writes or other_writes) and _overlap(tensor, other):
-                raise ValueError(
-                    f"arguments {name} and {other_name}: expected no shared memory, since the model changes it, got tensors that overlap; "
-                    "pass a copy of one of them"
-                )
+        by_storage: dict[int, list[tuple[str, torch.Tensor, bool]]] = defaultdict(list)
+        for name, value, written in named:
+            if isinstance(value, torch.Tensor):
+                by_storage[value.untyped_storage()._cdata].append((name, value, written))
+        for sharing in by_storage.values():
+            for (name, tensor, written), (other_name, other, also_written) in itertools.combinations(sharing, 2):
+                if (written or also_written) and compute_overlapping_tensors([tensor, other], symbolic=False):
+                    raise ValueError(
+                        f"arguments {name} and {other_name}: expected no shared memory, since the model changes it, got tensors that "
+                        "overlap; pass a copy of one of them"
+                    )
 
     def _rearrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         args_spec, kwargs_spec = self.in_spec.children()
@@ -109,12 +114,6 @@ class CallingConvention:
             target.copy_(value)
         flat = assemble(self.outputs, self.epilogue, {"argument": flat_args, "buffer": state, "result": results})
         return pytree.tree_unflatten(flat, self.out_spec)
-
-
-def _overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    if tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
-        return False
-    return bool(compute_overlapping_tensors([tensor, other], symbolic=False))
 
 
 def read_convention(

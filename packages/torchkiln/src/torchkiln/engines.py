@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from torchkiln_core import BuildError, RuntimeOptions
+from torchkiln_core import BuildError, BuildOptions, RuntimeOptions
 from torchkiln_runtime import find_library, gpu_support
 
 EngineKind = Literal["tensorrt", "reference"]
@@ -16,7 +16,7 @@ EngineKind = Literal["tensorrt", "reference"]
 _LOG = logging.getLogger("torchkiln")
 
 
-def choose_engine(options: RuntimeOptions, device: torch.device) -> EngineKind:
+def choose_engine(options: RuntimeOptions, build: BuildOptions, device: torch.device) -> EngineKind:
     """The engine for a program on ``device``; says once per reason when ``auto`` falls back to the reference.
 
     Raises:
@@ -24,7 +24,7 @@ def choose_engine(options: RuntimeOptions, device: torch.device) -> EngineKind:
     """
     if options.engine == "reference":
         return "reference"
-    reason = _obstacle(device)
+    reason = _obstacle(build, device)
     if reason is None:
         return "tensorrt"
     if options.engine == "tensorrt":
@@ -42,13 +42,13 @@ def device_of(tensors: list[torch.Tensor]) -> torch.device:
     return next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
 
 
-def _obstacle(device: torch.device) -> str | None:
+def _obstacle(build: BuildOptions, device: torch.device) -> str | None:
     library = find_library()
     if library is None:
         return "no TensorRT library is installed"
     if device.type != "cuda":
         return f"the program runs on {device}"
-    return gpu_support(library, device)
+    return gpu_support(library, device, build)
 
 
 @functools.cache

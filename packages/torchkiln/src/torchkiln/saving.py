@@ -17,7 +17,7 @@ from torchkiln.layouts import layouts_of
 from torchkiln.moving import move_graph
 from torchkiln.report import Report, SegmentReport
 from torchkiln.segment_compiler import plan_bytes
-from torchkiln_core import BuildOptions, PlanFormatError, PlanTargetMismatch, RuntimeOptions
+from torchkiln_core import BuildOptions, Network, PlanFormatError, PlanTargetMismatch, RuntimeOptions
 from torchkiln_core.stages import Engine
 from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
 from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
@@ -54,6 +54,7 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
         "user_inputs": list(partition.program.user_inputs),
         "weights": list(partition.weights),
         "device": str(program.device),
+        "allow_tf32": program.build_options.allow_tf32,
         "layouts": {name: [layout and list(layout) for layout in layouts_of(made.segment)] for name, made in program.segments.items()},
     }
     save_program(SavedProgram(partition.module, tuple(segments), {**weights, **state}, signature, partition.rejections), Path(path))
@@ -86,7 +87,8 @@ def load(
     options = RuntimeOptions(engine=engine)
     saved = load_program(Path(path))
     place = _place(saved, device)
-    kind = choose_engine(options, place)
+    build = _build_options(saved)
+    kind = choose_engine(options, build, place)
     parts = {segment.name: segment for segment in saved.segments}
     try:
         epilogue = parts.pop(EPILOGUE, None)
@@ -100,18 +102,21 @@ def load(
     engines: dict[str, EngineCall] = {}
     for name, segment in parts.items():
         if segment.kind == "engine":
-            engines[name] = EngineCall(_engine(segment, kind, place, rebuild), layouts[name])
+            runs_on = ReferenceEngine(_network_of(segment)) if kind == "reference" else _load_or_build(segment, build, place, rebuild)
+            engines[name] = EngineCall(runs_on, layouts[name])
         elif segment.graph is not None:
             setattr(saved.stitched, name, move_graph(segment.graph, place))
     run = StitchedProgram(move_graph(saved.stitched, place), engines, weights)
     return LoadedModule(convention, run, user_inputs, state, _report(saved, tuple(parts.values()), kind))
 
 
-def _engine(segment: SavedSegment, kind: EngineKind, device: torch.device, rebuild: Rebuild) -> Engine:
+def _network_of(segment: SavedSegment) -> Network:
     if segment.network is None:
         raise PlanFormatError(f"segment {segment.name}: an engine segment without a network record")
-    if kind == "reference":
-        return ReferenceEngine(segment.network)
+    return segment.network
+
+
+def _load_or_build(segment: SavedSegment, options: BuildOptions, device: torch.device, rebuild: Rebuild) -> Engine:
     loader = TensorRTLoader(device)
     mismatch: PlanTargetMismatch | None = None
     if rebuild != "always":
@@ -124,7 +129,12 @@ def _engine(segment: SavedSegment, kind: EngineKind, device: torch.device, rebui
         raise mismatch or PlanTargetMismatch(
             f"segment {segment.name}: the file holds no plan", fix="load with rebuild='auto', or compile with targets=[...]"
         )
-    return loader.load(TensorRTBuilder(BuildOptions(targets=("current",))).build(segment.network))
+    return loader.load(TensorRTBuilder(options).build(_network_of(segment)))
+
+
+def _build_options(saved: SavedProgram) -> BuildOptions:
+    """Options for the GPU at hand, with the precision of fp32 that the saved program was compiled for."""
+    return BuildOptions(targets=("current",), allow_tf32=bool(saved.signature.get("allow_tf32", False)))
 
 
 def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.device:

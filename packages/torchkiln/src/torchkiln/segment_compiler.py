@@ -44,7 +44,7 @@ class SegmentCompiler:
         self, converter: NetworkConverter, options: BuildOptions, kind: EngineKind, device: torch.device, cache: PlanCache
     ) -> None:
         self._converter = converter
-        self._options = options
+        self.options = options
         self._kind = kind
         self.device = device
         self._cache: PlanCache | None = cache
@@ -73,8 +73,8 @@ class SegmentCompiler:
 
     def _builds(self) -> tuple[BuildOptions, ...]:
         """One build for the GPU at hand, if it runs the engine, and one for the named targets."""
-        current = (dataclasses.replace(self._options, targets=("current",)),) if self._kind == "tensorrt" else ()
-        named = (self._options,) if self._options.targets and self._options.targets != ("current",) else ()
+        current = (dataclasses.replace(self.options, targets=("current",)),) if self._kind == "tensorrt" else ()
+        named = (self.options,) if self.options.targets and self.options.targets != ("current",) else ()
         return current + named
 
 

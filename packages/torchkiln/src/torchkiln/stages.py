@@ -82,7 +82,7 @@ class Compiler:
             CompileError: No valid division, or a failure where full compilation is required.
         """
         device = device_of([*_fake_inputs(program), *program.weights.values()])
-        kind = choose_engine(self.options.runtime, device)
+        kind = choose_engine(self.options.runtime, self.options.build, device)
         compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, kind, device, MemoryPlanCache())
         refused: dict[str, Rejection] = {}
         while True:
