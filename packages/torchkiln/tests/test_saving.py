@@ -126,3 +126,12 @@ def test_a_dtype_without_a_name_in_the_format_is_refused_when_saving(tmp_path: P
     with pytest.raises(torchkiln.PlanError, match="uint16"):
         torchkiln.save(compiled, tmp_path / "net.kiln")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_device_to_load_on_is_checked(tmp_path: Path) -> None:
+    x = torch.randn(3)
+    torchkiln.save(torchkiln.compile(torch.relu, (x,), engine="reference", min_block_size=1), tmp_path / "net.kiln")
+    assert_same(torch.relu(x), torchkiln.load(tmp_path / "net.kiln", engine="reference", device="cpu:0")(x))
+    for device in ("oven", "meta"):
+        with pytest.raises(ValueError, match=f"device: expected 'cpu'.*{device}"):
+            torchkiln.load(tmp_path / "net.kiln", engine="reference", device=device)

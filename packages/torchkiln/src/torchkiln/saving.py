@@ -81,6 +81,7 @@ def load(
         PlanFormatError: The file is truncated, altered, of a newer format, or not one of ours.
         PlanTargetMismatch: A plan does not fit and ``rebuild="never"``, or the program's device is not here.
         BuildError: Building anew failed.
+        ValueError: ``rebuild``, ``engine`` or ``device`` is none of the known ones.
     """
     if rebuild not in ("auto", "never", "always"):
         raise ValueError(f"rebuild: expected 'auto', 'never' or 'always', got {rebuild!r}")
@@ -139,7 +140,12 @@ def _build_options(saved: SavedProgram) -> BuildOptions:
 
 def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.device:
     if device is not None:
-        place = torch.device(device)
+        try:
+            place = torch.device(device)
+        except RuntimeError as error:
+            raise ValueError(f"device: expected 'cpu', 'cuda' or 'cuda:0', got {device!r}") from error
+        if place.type not in ("cpu", "cuda"):
+            raise ValueError(f"device: expected 'cpu', 'cuda' or 'cuda:0', got {device!r}")
     else:
         try:
             place = torch.device(str(saved.signature["device"]))
@@ -149,7 +155,10 @@ def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.devi
         raise PlanTargetMismatch(
             f"the program runs on {place}, and torch sees no GPU here", fix="load with device='cpu' to run it on the reference engine"
         )
-    return torch.device("cuda", torch.cuda.current_device()) if str(place) == "cuda" else place
+    if place.type == "cpu":
+        # Tensors on "cpu:0" say that they are on "cpu".
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device()) if place.index is None else place
 
 
 def _report(saved: SavedProgram, segments: tuple[SavedSegment, ...], kind: EngineKind) -> Report:
