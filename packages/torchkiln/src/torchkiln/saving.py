@@ -158,7 +158,7 @@ def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.devi
     if place.type == "cpu":
         # Tensors on "cpu:0" say that they are on "cpu".
         return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device()) if place.index is None else place
+    return torch.device("cuda", torch.cuda.current_device()) if str(place) == "cuda" else place
 
 
 def _report(saved: SavedProgram, segments: tuple[SavedSegment, ...], kind: EngineKind) -> Report:
