@@ -26,7 +26,7 @@ def print_report(console: Console, report: Report) -> None:
         table.add_row(segment.name, runs_on, str(len(segment.calls)), str(segment.layers or "-"), plans, built)
     console.print(table)
     for rejection in report.rejections:
-        console.print(f"stays in PyTorch: {rejection}", highlight=False)
+        console.print(f"stays in PyTorch: {rejection}", highlight=False, markup=False)
     console.print("time: " + ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in report.stage_ms.items()))
 
 
