@@ -91,7 +91,7 @@ class _Conversion:
                 raise ConversionError(f"{rejection_name(call)}: {problem}", node=node.name, where=call.where) from problem
             except Exception as error:
                 raise InternalError(
-                    f"converter of {rejection_name(call)} failed on {node.format_node()}: {error}", where=call.where
+                    f"converter of {rejection_name(call)} failed on {node.format_node()}: {error}", layer=node.name, where=call.where
                 ) from error
         self._check_contract(call, results)
         several = isinstance(node.meta["val"], (tuple, list))
@@ -103,7 +103,7 @@ class _Conversion:
     def _check_contract(self, call: OpCall, results: tuple[Value | None, ...]) -> None:
         """Dtype and shape of each value equal those of the node's fake tensor."""
         if len(results) != len(call.outputs):
-            raise InternalError(f"{rejection_name(call)}: expected {len(call.outputs)} results, got {len(results)}", where=call.where)
+            raise InternalError(f"{rejection_name(call)}: expected {len(call.outputs)} results, got {len(results)}", layer=call.node.name, where=call.where)
         for index, (value, fake) in enumerate(zip(results, call.outputs, strict=True)):
             if value is None:
                 continue
@@ -112,7 +112,9 @@ class _Conversion:
             same = same and all(statically_equal(a, b, self.net.fake_mode) is not False for a, b in zip(value.shape, expected, strict=True))
             if not same:
                 raise InternalError(
-                    f"{rejection_name(call)}, result {index}: expected {fake.dtype} {list(expected)}, got {value!r}", where=call.where
+                    f"{rejection_name(call)}, result {index}: expected {fake.dtype} {list(expected)}, got {value!r}",
+                    layer=call.node.name,
+                    where=call.where,
                 )
 
     def _value(self, node: torch.fx.Node) -> Value:

@@ -84,8 +84,9 @@ class RuntimeOptions:
     )
     weights: Literal["auto", "frozen", "follow"] = option(
         "auto",
-        "`follow` notices parameters that change after compilation, `frozen` does not look. "
-        "`auto`: frozen ahead of time, follow under torch.compile.",
+        "`follow` notices parameters that change after compilation. `frozen` does not look: TensorRT engines keep what they were built "
+        "with, while PyTorch segments and the reference engine read the live tensors. `auto`: frozen ahead of time, follow under "
+        "torch.compile.",
         keyed=False,
     )
     on_report: Callable[[Any], None] | None = option(  # noqa: RUF009 - `option` returns a field
