@@ -82,9 +82,8 @@ def test_a_value_says_what_it_is(net):
     ]
 
 
-def test_specs_and_sources_of_symbols(net):
+def test_specs(net):
     batch, length = (str(size) for size in net.inputs[0].shape[:2])
-    assert net.symbol_sources() == {batch: (0, 0), length: (0, 1)}
     assert net.specs() == (
         TensorSpec("x0", torch.float32, (DimRange(batch, 2, 4, 16), DimRange(length, 3, 5, 32), 3)),
         TensorSpec("x1", torch.float32, (DimRange(batch, 2, 4, 16), 1, 3)),

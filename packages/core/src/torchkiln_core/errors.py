@@ -1,17 +1,17 @@
 """The one tree of errors. Nothing else crosses a package border.
 
-    KilnError
-    ├── CompileError(stage, node, where, fix)
-    │   ├── ExportError        the model cannot be captured
-    │   ├── LoweringError      a pass failed, or left an invalid graph
-    │   ├── PartitionError     no division satisfies the options
-    │   ├── ConversionError    a converter cannot write its layers
-    │   └── BuildError         TensorRT refused the network, the GPU or the target
-    ├── PlanError(fix)
-    │   ├── PlanTargetMismatch the plan is for another library, version or GPU
-    │   └── PlanFormatError    the file is truncated, altered or not ours
-    ├── ShapeOutOfProfile      an input's size is outside what was compiled
-    └── InternalError          torchkiln broke one of its own promises
+KilnError
+├── CompileError(stage, node, where, fix)
+│   ├── ExportError        the model cannot be captured
+│   ├── LoweringError      a pass failed, or left an invalid graph
+│   ├── PartitionError     no division satisfies the options
+│   ├── ConversionError    a converter cannot write its layers
+│   └── BuildError         TensorRT refused the network, the GPU or the target
+├── PlanError(fix)
+│   ├── PlanTargetMismatch the plan is for another library, version or GPU
+│   └── PlanFormatError    the file is truncated, altered or not ours
+├── ShapeOutOfProfile      an input's size is outside what was compiled
+└── InternalError          torchkiln broke one of its own promises
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -177,15 +176,6 @@ class Network:
             return write_sizes(self, tuple(sizes))
         except InternalError as error:
             raise self._located(error, self._scope) from error
-
-    def symbol_sources(self) -> dict[str, tuple[int, int]]:
-        """For each symbol that stands alone in an input's shape: the input's index and the dimension."""
-        sources: dict[str, tuple[int, int]] = {}
-        for index, value in enumerate(self.inputs):
-            for dim, size in enumerate(value.shape):
-                if isinstance(size, sympy.Symbol):
-                    sources.setdefault(size.name, (index, dim))
-        return sources
 
     def specs(self) -> tuple[TensorSpec, ...]:
         """Specs of the inputs, with the range of every dynamic dimension."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 import sympy
 import torch
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
+from torch.utils._sympy.functions import FloorDiv, Max, Min, PythonMod
 from torch.utils._sympy.printers import PythonPrinter
 
 from torchkiln_core.errors import InternalError, PlanFormatError
@@ -108,6 +108,3 @@ def _read(node: ast.expr) -> Any:
             return _CALLS[name](*(_read(arg) for arg in args))
         case _:
             raise PlanFormatError(f"size: {ast.dump(node)[:80]} is not allowed in an integer expression")
-
-
-__all__ = ["FloorDiv", "Mod", "Size", "evaluate", "format_size", "parse_size", "size_of", "sizes_of", "symbols_of"]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import sympy
 import torch
+from torch.utils._sympy.functions import FloorDiv
 
 from torchkiln_core import Binding, Network, Plan, Rejection, Target
 from torchkiln_core.layers import Activation, ActivationKind, Elementwise, ElementwiseOp
-from torchkiln_core.size import FloorDiv
 from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
 
 aten = torch.ops.aten
