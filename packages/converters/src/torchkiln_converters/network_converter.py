@@ -14,6 +14,7 @@ from torchkiln_converters.registry import ConverterRegistry
 from torchkiln_core import ConversionError, InternalError, KilnError, Network, OpCall, Program, Segment, Value, source_of
 from torchkiln_core.inference import fake_mode_of, statically_equal
 from torchkiln_core.layers import Shuffle
+from torchkiln_core.rejection import target_name
 from torchkiln_core.size import sizes_of
 
 
@@ -88,10 +89,10 @@ class _Conversion:
             except KilnError:
                 raise
             except NotStatic as problem:
-                raise ConversionError(f"{rejection_name(call)}: {problem}", node=node.name, where=call.where) from problem
+                raise ConversionError(f"{target_name(call.target)}: {problem}", node=node.name, where=call.where) from problem
             except Exception as error:
                 raise InternalError(
-                    f"converter of {rejection_name(call)} failed on {node.format_node()}: {error}", layer=node.name, where=call.where
+                    f"converter of {target_name(call.target)} failed on {node.format_node()}: {error}", layer=node.name, where=call.where
                 ) from error
         self._check_contract(call, results)
         several = isinstance(node.meta["val"], (tuple, list))
@@ -103,7 +104,11 @@ class _Conversion:
     def _check_contract(self, call: OpCall, results: tuple[Value | None, ...]) -> None:
         """Dtype and shape of each value equal those of the node's fake tensor."""
         if len(results) != len(call.outputs):
-            raise InternalError(f"{rejection_name(call)}: expected {len(call.outputs)} results, got {len(results)}", layer=call.node.name, where=call.where)
+            raise InternalError(
+                f"{target_name(call.target)}: expected {len(call.outputs)} results, got {len(results)}",
+                layer=call.node.name,
+                where=call.where,
+            )
         for index, (value, fake) in enumerate(zip(results, call.outputs, strict=True)):
             if value is None:
                 continue
@@ -112,7 +117,7 @@ class _Conversion:
             same = same and all(statically_equal(a, b, self.net.fake_mode) is not False for a, b in zip(value.shape, expected, strict=True))
             if not same:
                 raise InternalError(
-                    f"{rejection_name(call)}, result {index}: expected {fake.dtype} {list(expected)}, got {value!r}",
+                    f"{target_name(call.target)}, result {index}: expected {fake.dtype} {list(expected)}, got {value!r}",
                     layer=call.node.name,
                     where=call.where,
                 )
@@ -153,11 +158,6 @@ class _Conversion:
                     value = self.net.add(Shuffle(), value)
             marked.add(value)
             self.net.output(name, value)
-
-
-def rejection_name(call: OpCall) -> str:
-    """Name of a call's operator in messages."""
-    return str(call.target)
 
 
 def _is_number(value: Any) -> bool:

@@ -10,10 +10,10 @@ from torch.utils._sympy.functions import Max, Min
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import INTEGERS, Support, tensors_of
+from torchkiln_converters.support import INTEGERS, Support
 from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, squeeze, unsqueeze, window
 from torchkiln_converters.writing.values import add, cast, less, number, select, sized
-from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core import Network, Size, Value
 from torchkiln_core.inference import statically_equal
 from torchkiln_core.layers import Concatenation, Gather, GatherMode
 
@@ -104,10 +104,6 @@ def from_start(net: Network, index: Value, extent: Size) -> Value:
         return index
     negative = less(net, index, number(net, 0, index.dtype, index.rank))
     return select(net, negative, add(net, index, sized(net, extent, index.dtype, index.rank)), index)
-
-
-def _integer_indices(call: OpCall) -> bool:
-    return all(tensor.dtype in INTEGERS for tensor in tensors_of(call.arguments["indices"]))
 
 
 @converter(aten.index.Tensor, Support(ranks=range(1, 9), arguments={"indices": INTEGERS}))
