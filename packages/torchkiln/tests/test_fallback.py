@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 import torchkiln
 from torchkiln.capture import capture, export_model
 from torchkiln.compiled_module import CompiledModule
