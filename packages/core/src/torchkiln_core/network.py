@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchkiln_core.errors import InternalError
-from torchkiln_core.inference import no_new_guards
+from torchkiln_core.inference import no_new_guards, range_of
 from torchkiln_core.size import Size, sizes_of, symbols_of
 from torchkiln_core.spec import Dim, DimRange, TensorSpec
 
@@ -192,8 +192,6 @@ class Network:
         missing = [name for name in symbols_of(size) if name not in self.dims]
         if missing:
             raise InternalError(f"size {size}: no range for {', '.join(missing)}")
-        from torchkiln_core.inference import range_of
-
         return range_of(size, self.dims)
 
     def symbolic_int(self, size: Size) -> int | torch.SymInt:

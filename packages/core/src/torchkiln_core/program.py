@@ -23,7 +23,7 @@ class InputKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramInput:
-    """A placeholder: its node name, kind and, for weights and mutated buffers, the qualified name in the user's module (``conv.weight``)."""
+    """A placeholder: node name, kind and, for weights and mutated buffers, the qualified name in the user's module (``conv.weight``)."""
 
     name: str
     kind: InputKind
