@@ -59,5 +59,6 @@ class Report:
         if self.rejections:
             lines.append(f"{len(self.rejections)} call(s) stay in PyTorch:")
             lines += [f"  {rejection}" for rejection in self.rejections]
-        lines.append("time: " + ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in self.stage_ms.items()))
+        if self.stage_ms:
+            lines.append("time: " + ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in self.stage_ms.items()))
         return "\n".join(lines)

@@ -169,6 +169,7 @@ def _report(saved: SavedProgram, segments: tuple[SavedSegment, ...], kind: Engin
             segment.calls,
             0 if segment.network is None else len(segment.network.steps),
             plan_bytes(segment.plans),
+            sum(plan.build_ms for plan in segment.plans),
         )
         for segment in segments
     )
