@@ -35,6 +35,11 @@ def test_compiled_sizes_agree_with_evaluated_ones(a, b):
         assert compiled([a, b]) == evaluate(size, {"a": a, "b": b})
 
 
+def test_only_linear_sizes_give_a_symbol():
+    inputs = [binding("x", "12 // n", "n // 2", "n*n", "3*(m - 1) + 5", "n + k")]
+    assert find_symbols(inputs) == (("m", 0, 3),)
+
+
 def test_symbols_are_read_where_they_stand():
     inputs = [binding("x", "2*n + 1", 3), binding("y", "n", "m")]
     assert sorted(find_symbols(inputs)) == [("m", 1, 1), ("n", 1, 0)]

@@ -41,10 +41,9 @@ def _linear(size: sympy.Expr) -> tuple[int, int] | None:
     if len(size.free_symbols) != 1:
         return None
     (symbol,) = size.free_symbols
-    factor, offset = size.coeff(symbol, 1), size.subs(symbol, 0)
-    if not (factor.is_Integer and offset.is_Integer and factor != 0):
-        return None
-    return (int(factor), int(offset)) if sympy.expand(size - factor * symbol - offset) == 0 else None
+    offset, rest = sympy.expand(size).as_coeff_Add()
+    factor, base = rest.as_coeff_Mul()
+    return (int(factor), int(offset)) if base == symbol and factor.is_Integer and offset.is_Integer else None
 
 
 def compile_size(size: Size, known: Mapping[sympy.Expr, int]) -> Evaluator | None:

@@ -1,7 +1,4 @@
-"""The main job on real input, with nothing to download: handwritten digits, then photographs.
-
-Engines may use TF32 exactly where eager's convolutions do, so that both sides of the comparison compute in one precision.
-"""
+"""The main job on real input, with nothing to download: handwritten digits, then photographs."""
 
 from __future__ import annotations
 

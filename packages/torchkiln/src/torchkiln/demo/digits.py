@@ -46,7 +46,7 @@ def show_digits(console: Console, device: torch.device, targets: tuple[str, ...]
     train_images, test_images, train_labels, test_labels = _load(device)
     model = _train(console, train_images, train_labels)
     with console.status("compiling"):
-        compiled = kiln_compile(model, (test_images,), targets=targets, allow_tf32=torch.backends.cudnn.allow_tf32)
+        compiled = kiln_compile(model, (test_images,), targets=targets)
     with torch.no_grad():
         eager_digits = model(test_images).argmax(1)
     digits = compiled(test_images).argmax(1)
