@@ -78,11 +78,11 @@ def cases() -> list[OpCase]:
 
 
 @pytest.fixture(scope="session")
-def builder() -> Any:
+def builder() -> Any | None:
     """The TensorRT builder, where the runtime package and a TensorRT library are installed; converters need neither."""
     if importlib.util.find_spec("torchkiln_runtime") is None:
-        pytest.skip("torchkiln_runtime is not installed")
+        return None
     runtime = importlib.import_module("torchkiln_runtime")
     if runtime.find_library() is None:
-        pytest.skip("no TensorRT library is installed")
+        return None
     return runtime.TensorRTBuilder(BuildOptions(targets=("sm_89",)))
