@@ -7,7 +7,7 @@ import torch
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output, same_dtype
-from torchkiln_converters.writing.shapes import reshape, squeeze, unsqueeze
+from torchkiln_converters.writing.shapes import reshape, spread, squeeze, unsqueeze
 from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
 from torchkiln_core import Network, OpCall, Value
 from torchkiln_core.layers import Convolution, Deconvolution, UnaryOp
@@ -31,10 +31,6 @@ def _has_kernel(call: OpCall) -> bool:
 
 def _at(values: list[int], dim: int) -> int:
     return values[dim] if len(values) > 1 else values[0]
-
-
-def _spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return values * rank if len(values) == 1 else values
 
 
 @converter(
@@ -66,7 +62,7 @@ def convolution(
     A 1-d convolution runs as a 2-d one over ``[N, C, 1, L]``.
     """
     spatial = input.rank - 2
-    stride, padding, dilation, output_padding = (_spread(values, spatial) for values in (stride, padding, dilation, output_padding))
+    stride, padding, dilation, output_padding = (spread(values, spatial) for values in (stride, padding, dilation, output_padding))
     post = tuple(pad - extra for pad, extra in zip(padding, output_padding, strict=True)) if transposed else padding
     if spatial == 1:
         input, weight = unsqueeze(net, input, 2), unsqueeze(net, weight, 2)

@@ -11,7 +11,7 @@ from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.ops.reduction import summed
 from torchkiln_converters.support import FLOATS, Equals, Requires, Support, fake, only_output
-from torchkiln_converters.writing.shapes import reshape
+from torchkiln_converters.writing.shapes import reshape, spread
 from torchkiln_core import Network, OpCall, Size, Value
 from torchkiln_core.layers import Pooling, PoolingKind, ReduceOp
 
@@ -25,10 +25,6 @@ def _ones(call: OpCall) -> bool:
 
 def _static_when_ceiled(call: OpCall) -> bool:
     return not call.arguments["ceil_mode"] or all(isinstance(dim, int) for dim in fake(call, "self").shape[-3:])
-
-
-def _spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return values * rank if len(values) == 1 else values
 
 
 def _pooled(net: Network, layer: Pooling, value: Value, result: Result) -> Value:
@@ -83,8 +79,8 @@ def max_pool2d(
 
     A window's NaN is ignored, where PyTorch returns it: the one known difference, which a second pooling would cost to remove.
     """
-    kernel = _spread(kernel_size, 2)
-    return _max_pool(net, self, (kernel, _spread(stride, 2) or kernel, _spread(padding, 2)), result), None
+    kernel = spread(kernel_size, 2)
+    return _max_pool(net, self, (kernel, spread(stride, 2) or kernel, spread(padding, 2)), result), None
 
 
 @converter(
@@ -95,8 +91,8 @@ def max_pool3d(
     net: Network, self: Value, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], result: Result
 ) -> tuple[Value | None, ...]:
     """``max_pool3d_with_indices(Tensor self, int[3] kernel_size, ...)`` when nobody reads the indices; NaN is ignored, as in 2-d."""
-    kernel = _spread(kernel_size, 3)
-    return _max_pool(net, self, (kernel, _spread(stride, 3) or kernel, _spread(padding, 3)), result), None
+    kernel = spread(kernel_size, 3)
+    return _max_pool(net, self, (kernel, spread(stride, 3) or kernel, spread(padding, 3)), result), None
 
 
 @converter(
@@ -113,8 +109,8 @@ def avg_pool2d(
     result: Result,
 ) -> Value:
     """``avg_pool2d(Tensor self, int[2] kernel_size, ...)``."""
-    kernel = _spread(kernel_size, 2)
-    return _average(net, self, (kernel, _spread(stride, 2) or kernel, _spread(padding, 2)), count_include_pad, result)
+    kernel = spread(kernel_size, 2)
+    return _average(net, self, (kernel, spread(stride, 2) or kernel, spread(padding, 2)), count_include_pad, result)
 
 
 @converter(
@@ -131,8 +127,8 @@ def avg_pool3d(
     result: Result,
 ) -> Value:
     """``avg_pool3d(Tensor self, int[3] kernel_size, ...)``."""
-    kernel = _spread(kernel_size, 3)
-    return _average(net, self, (kernel, _spread(stride, 3) or kernel, _spread(padding, 3)), count_include_pad, result)
+    kernel = spread(kernel_size, 3)
+    return _average(net, self, (kernel, spread(stride, 3) or kernel, spread(padding, 3)), count_include_pad, result)
 
 
 def _divides(call: OpCall) -> bool:

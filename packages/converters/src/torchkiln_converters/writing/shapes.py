@@ -108,3 +108,8 @@ def product(sizes: Sequence[Size]) -> Size:
     for size in sizes:
         result = result * size
     return result
+
+
+def spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """One value for every dimension, from an ATen argument that may give one for all."""
+    return values * rank if len(values) == 1 else values
