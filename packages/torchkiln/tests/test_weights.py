@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +13,15 @@ import torch
 import torchkiln
 from torchkiln.segment_compiler import SegmentCompiler
 from torchkiln_testing import OpClass, assert_same
+
+ENGINES = [pytest.param("reference", "cpu", id="reference"), pytest.param("tensorrt", "cuda", id="tensorrt", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(autouse=True)
+def _plain_fp32() -> Iterator[None]:
+    """Eager's convolutions on a GPU use TF32 by default, which is no truth to compare fp32 with."""
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        yield
 
 
 class Net(torch.nn.Module):
@@ -36,11 +45,11 @@ def folded_buffer(net: Net) -> None:
 
 
 def assignment(net: Net) -> None:
-    net.linear.weight = torch.nn.Parameter(torch.randn(2, 4))
+    net.linear.weight = torch.nn.Parameter(torch.randn_like(net.linear.weight))
 
 
 def new_data(net: Net) -> None:
-    net.linear.bias.data = torch.randn(2)
+    net.linear.bias.data = torch.randn_like(net.linear.bias)
 
 
 def state_dict(net: Net) -> None:
@@ -48,7 +57,7 @@ def state_dict(net: Net) -> None:
 
 
 def assigned_state_dict(net: Net) -> None:
-    net.load_state_dict(Net().state_dict(), assign=True)
+    net.load_state_dict(Net().to(net.linear.weight.device).state_dict(), assign=True)
 
 
 CHANGES = [in_place, folded_buffer, assignment, new_data, state_dict, assigned_state_dict]
@@ -56,10 +65,11 @@ CHANGES = [in_place, folded_buffer, assignment, new_data, state_dict, assigned_s
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("entry", ["aot", "jit"])
-def test_the_next_call_follows(change: Callable[[Net], None], entry: str) -> None:
+@pytest.mark.parametrize(("engine", "device"), ENGINES)
+def test_the_next_call_follows(change: Callable[[Net], None], entry: str, engine: str, device: str) -> None:
     torch._dynamo.reset()
-    net, x = Net().eval(), torch.randn(2, 3, 8, 8)
-    options = {"engine": "reference", "min_block_size": 1, "weights": "follow"}
+    net, x = Net().eval().to(device), torch.randn(2, 3, 8, 8, device=device)
+    options = {"engine": engine, "min_block_size": 1, "weights": "follow"}
     compiled = torchkiln.compile(net, (x,), **options) if entry == "aot" else torch.compile(net, backend="torchkiln", options=options)
     with torch.no_grad():
         assert_same(net(x), compiled(x), OpClass.MATMUL)
@@ -70,9 +80,10 @@ def test_the_next_call_follows(change: Callable[[Net], None], entry: str) -> Non
             assert_same(net(x), compiled(x), OpClass.MATMUL)
 
 
-def test_frozen_keeps_the_weights_until_refresh() -> None:
-    net, x = Net().eval(), torch.randn(2, 3, 8, 8)
-    compiled = torchkiln.compile(net, (x,), engine="reference", min_block_size=1)
+@pytest.mark.parametrize(("engine", "device"), ENGINES)
+def test_frozen_keeps_the_weights_until_refresh(engine: str, device: str) -> None:
+    net, x = Net().eval().to(device), torch.randn(2, 3, 8, 8, device=device)
+    compiled = torchkiln.compile(net, (x,), engine=engine, min_block_size=1)
     before = copy.deepcopy(net)
     with torch.no_grad():
         assignment(net)
