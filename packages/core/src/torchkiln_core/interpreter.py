@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ class Interpreter:
         self.network = network
         self._constants: dict[torch.device, dict[Value, torch.Tensor]] = {}
         self._last_use = self._find_last_uses()
+        self._bodies = {body: Interpreter(body) for step in network.steps for body in step.layer.bodies().values()}
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Runs the layers in order.
@@ -34,21 +37,27 @@ class Interpreter:
         if len(inputs) != len(self.network.inputs):
             raise InternalError(f"network: expected {len(self.network.inputs)} inputs, got {len(inputs)}")
         device = inputs[0].device if inputs else torch.device("cpu")
+        with torch.no_grad(), device:
+            return self._run_on(device, inputs)
+
+    def _run_on(self, device: torch.device, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         environment: dict[Value, torch.Tensor] = dict(zip(self.network.inputs, inputs, strict=True))
         environment |= self._constants_on(device)
         kept = {value for _, value in self.network.outputs}
-        with torch.no_grad(), device:
-            for index, step in enumerate(self.network.steps):
-                if isinstance(step.layer, Constant):
-                    continue
-                self._run(step, environment)
-                for value in self._last_use.get(index, ()):
-                    if value not in kept:
-                        del environment[value]
+        for index, step in enumerate(self.network.steps):
+            if isinstance(step.layer, Constant):
+                continue
+            self._run(step, environment, device)
+            for value in self._last_use.get(index, ()):
+                if value not in kept:
+                    del environment[value]
         return tuple(environment[value] for _, value in self.network.outputs)
 
-    def _run(self, step: Step, environment: dict[Value, torch.Tensor]) -> None:
-        operands: list[Any] = []
+    def _run_body(self, device: torch.device, body: Network, operands: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return self._bodies[body]._run_on(device, operands)
+
+    def _run(self, step: Step, environment: dict[Value, torch.Tensor], device: torch.device) -> None:
+        operands: list[Any] = [functools.partial(self._run_body, device)] if step.layer.bodies() else []
         for index, value in enumerate(step.inputs):
             tensor = None if value is None else environment[value]
             operands.append(tensor.tolist() if tensor is not None and index in step.layer.shape_operands else tensor)

@@ -7,9 +7,10 @@ tensors it infers dtype and (symbolic) shape while the network is written, on re
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -25,11 +26,22 @@ class Layer:
     """Attributes and semantics of one TensorRT layer.
 
     ``run`` takes a tensor per operand (``None`` for one left out). Operands whose index is in ``shape_operands`` hold sizes: ``run``
-    gets those as a sequence of integers, symbolic while shapes are inferred.
+    gets those as a sequence of integers, symbolic while shapes are inferred. A layer that owns bodies gets a ``RunBody`` before them.
     """
 
     shape_operands: ClassVar[tuple[int, ...]] = ()
     run: ClassVar[Callable[..., Any]]
+
+    def bodies(self) -> Mapping[str, Network]:
+        """The networks that the layer owns, by attribute."""
+        return {}
+
+    def check(self, inputs: Sequence[Value | None]) -> None:
+        """Whether the bodies fit the operands.
+
+        Raises:
+            InternalError: They do not.
+        """
 
     @classmethod
     def kind(cls) -> str:
@@ -86,8 +98,12 @@ class Step:
     weight: str | None = None
 
 
+RunBody: TypeAlias = Callable[["Network", Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]
+"""What runs a body on tensors for its inputs, or infers its outputs from fake ones."""
+
+
 class Network:
-    """The layers of one engine, in order.
+    """The layers of one engine or of one body of a layer, in order.
 
     Args:
         dims: Range of each free symbol of the inputs.
@@ -114,6 +130,23 @@ class Network:
             yield
         finally:
             self._scope, self._where = before
+
+    def body(self, name: str) -> Network:
+        """An empty network for a layer of this one to own.
+
+        A body sees nothing but its inputs, which the layer's operands feed; its names are unique within this network too.
+        """
+        body = Network(fake_mode=self.fake_mode)
+        body.dims, body._names, body._counts = self.dims, self._names, self._counts
+        body._scope, body._where = f"{self._scope}/{name}", self._where
+        return body
+
+    def all_steps(self) -> Iterator[Step]:
+        """The steps in order, each followed by those of the bodies that its layer owns."""
+        for step in self.steps:
+            yield step
+            for body in step.layer.bodies().values():
+                yield from body.all_steps()
 
     def input(self, name: str, dtype: torch.dtype, shape: Sequence[int | torch.SymInt]) -> Value:
         """Declares an input binding of shape ``[*]``."""
@@ -153,7 +186,10 @@ class Network:
         """Applies a layer that has several outputs, as ``add``."""
         name = self._unique(f"{self._scope}/{layer.kind()}")
         operands = [self._operand(layer, index, value, name) for index, value in enumerate(inputs)]
+        if layer.bodies():
+            operands.insert(0, self._infer_body)
         try:
+            layer.check(inputs)
             with no_new_guards(self.fake_mode), self.fake_mode:
                 result = layer.run(*operands)
         except InternalError as error:
@@ -223,6 +259,13 @@ class Network:
             raise InternalError(f"{layer.kind()}: operand {index} must hold sizes (see Network.size_tensor)", layer=name, where=self._where)
         return [self.symbolic_int(size) for size in value.sizes]
 
+    def _infer_body(self, body: Network, operands: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """The outputs of a body, which were inferred while it was written; ``Layer.check`` has compared the operands."""
+        if body.fake_mode is not self.fake_mode:
+            raise InternalError("expected a body made by Network.body of the network that the layer is added to")
+        fakes = [value.fake for _, value in body.outputs]
+        return tuple(fake.new_empty(fake.shape) for fake in fakes if fake is not None)
+
     def _located(self, error: InternalError, layer: str) -> InternalError:
         """``error`` with the layer and the user's source line, which a layer's own checks do not know."""
         if error.layer is not None or error.where is not None:
@@ -243,5 +286,7 @@ class Network:
         for step in self.steps:
             operands = ", ".join("-" if value is None else f"%{value.name}" for value in step.inputs)
             lines.append(f"{', '.join(map(repr, step.outputs))} = {step.layer}({operands})")
+            for attribute, body in step.layer.bodies().items():
+                lines += [f"  {attribute}:", textwrap.indent(str(body), "    ")]
         lines += [f"output {name} = %{value.name}" for name, value in self.outputs]
         return "\n".join(lines)

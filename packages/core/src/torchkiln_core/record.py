@@ -12,17 +12,19 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import sympy
 import torch
 
 from torchkiln_core import layers
-from torchkiln_core.errors import PlanFormatError
+from torchkiln_core.errors import InternalError, PlanFormatError
 from torchkiln_core.layers.source import Constant
 from torchkiln_core.network import Layer, Network, Step, Value
 from torchkiln_core.size import Size, format_size, parse_size, symbols_of
 from torchkiln_core.spec import DimRange
+
+T = TypeVar("T")
 
 DTYPES: Mapping[str, torch.dtype] = types.MappingProxyType(
     {
@@ -47,6 +49,8 @@ DTYPES: Mapping[str, torch.dtype] = types.MappingProxyType(
 )
 """Dtypes by the name that records use."""
 
+_BODY = "network"
+"""The key of the record of a body in the record of the layer that owns it."""
 _LAYERS: Mapping[str, type[Layer]] = types.MappingProxyType(
     {name: item for name in layers.__all__ if isinstance(item := getattr(layers, name), type) and issubclass(item, Layer)}
 )
@@ -60,35 +64,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 def to_record(network: Network) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The network as JSON data, and its constants by the names that the data refers to (by reference)."""
     tensors: dict[str, torch.Tensor] = {}
-    steps = []
-    for step in network.steps:
-        attributes: dict[str, Any] = {}
-        for field in dataclasses.fields(step.layer):
-            value = getattr(step.layer, field.name)
-            if isinstance(value, torch.Tensor):
-                name = f"constant_{len(tensors)}"
-                tensors[name] = value
-                attributes[field.name] = name
-            else:
-                attributes[field.name] = _encode(value)
-        steps.append(
-            {
-                "name": step.name,
-                "layer": step.layer.kind(),
-                "attributes": attributes,
-                "inputs": [None if value is None else value.name for value in step.inputs],
-                "outputs": [_value_record(value) for value in step.outputs],
-                "where": step.where,
-                "weight": step.weight,
-            }
-        )
-    record = {
-        "dims": {name: [dim.min, dim.opt, dim.max] for name, dim in network.dims.items()},
-        "inputs": [_value_record(value) for value in network.inputs],
-        "steps": steps,
-        "outputs": [[name, value.name] for name, value in network.outputs],
-    }
-    return record, tensors
+    dims = {name: [dim.min, dim.opt, dim.max] for name, dim in network.dims.items()}
+    return {"dims": dims} | _encode_network(network, tensors), tensors
 
 
 def from_record(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Network:
@@ -101,7 +78,7 @@ def from_record(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
         return _read(record, tensors)
     except PlanFormatError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+    except (InternalError, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise PlanFormatError(f"network record: {type(error).__name__}: {error}") from error
 
 
@@ -111,37 +88,59 @@ def network_key(network: Network, options: Mapping[str, Any]) -> str:
     Names, source lines and the names of symbols do not enter: two programs that build the same engine share a key.
     """
     record, tensors = to_record(network)
-    names = {value: f"v{index}" for index, value in enumerate(_all_names(record))}
     symbols = {name: f"d{index}" for index, name in enumerate(_symbols_in_order(network))}
-    renaming = {parse_size(old): parse_size(new) for old, new in symbols.items()}
-
-    @functools.cache
-    def rename(size: int | str) -> int | str:
-        return size if isinstance(size, int) else format_size(sympy.sympify(parse_size(size)).xreplace(renaming))
-
-    def canonical(value: dict[str, Any]) -> dict[str, Any]:
-        sizes = value["sizes"]
-        return {
-            "name": names[value["name"]],
-            "dtype": value["dtype"],
-            "shape": [rename(size) for size in value["shape"]],
-            "sizes": None if sizes is None else [rename(size) for size in sizes],
-        }
-
     body = {
         "dims": {symbols.get(name, name): value for name, value in record["dims"].items() if name in symbols},
-        "inputs": [canonical(value) for value in record["inputs"]],
-        "steps": [
-            [step["layer"], step["attributes"], [name and names[name] for name in step["inputs"]], [canonical(v) for v in step["outputs"]]]
-            for step in record["steps"]
-        ],
-        "outputs": [[index, names[name]] for index, (_, name) in enumerate(record["outputs"])],
+        **_Canonical(symbols).network(record),
         "options": {name: repr(value) for name, value in sorted(options.items())},
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
     for tensor in tensors.values():
         _feed(digest, tensor)
     return digest.hexdigest()
+
+
+class _Canonical:
+    """Records without the names that programs give to values and symbols."""
+
+    def __init__(self, symbols: Mapping[str, str]) -> None:
+        self._renaming = {parse_size(old): parse_size(new) for old, new in symbols.items()}
+        self._renamed: dict[str, str] = {}
+
+    def network(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        names = {value: f"v{index}" for index, value in enumerate(_all_names(record))}
+        return {
+            "inputs": [self._value(value, names) for value in record["inputs"]],
+            "steps": [
+                [
+                    step["layer"],
+                    {name: self._attribute(value) for name, value in step["attributes"].items()},
+                    [name and names[name] for name in step["inputs"]],
+                    [self._value(value, names) for value in step["outputs"]],
+                ]
+                for step in record["steps"]
+            ],
+            "outputs": [[index, names[name]] for index, (_, name) in enumerate(record["outputs"])],
+        }
+
+    def _attribute(self, value: Any) -> Any:
+        return {_BODY: self.network(value[_BODY])} if isinstance(value, dict) and _BODY in value else value
+
+    def _value(self, value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+        sizes = value["sizes"]
+        return {
+            "name": names[value["name"]],
+            "dtype": value["dtype"],
+            "shape": [self._size(size) for size in value["shape"]],
+            "sizes": None if sizes is None else [self._size(size) for size in sizes],
+        }
+
+    def _size(self, size: int | str) -> int | str:
+        if isinstance(size, int):
+            return size
+        if size not in self._renamed:
+            self._renamed[size] = format_size(sympy.sympify(parse_size(size)).xreplace(self._renaming))
+        return self._renamed[size]
 
 
 def _all_names(record: Mapping[str, Any]) -> list[str]:
@@ -178,70 +177,128 @@ def _size_record(size: Size) -> int | str:
     return size if isinstance(size, int) else format_size(size)
 
 
-def _encode(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, torch.dtype):
-        return dtype_name(value)
-    if isinstance(value, float):
-        return {"float": value.hex()}
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
+def _encode_network(network: Network, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {
+        "inputs": [_value_record(value) for value in network.inputs],
+        "steps": [
+            {
+                "name": step.name,
+                "layer": step.layer.kind(),
+                "attributes": _encode_fields(step.layer, tensors),
+                "inputs": [None if value is None else value.name for value in step.inputs],
+                "outputs": [_value_record(value) for value in step.outputs],
+                "where": step.where,
+                "weight": step.weight,
+            }
+            for step in network.steps
+        ],
+        "outputs": [[name, value.name] for name, value in network.outputs],
+    }
+
+
+def _encode_fields(item: Any, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {field.name: _encode(getattr(item, field.name), tensors) for field in dataclasses.fields(item)}
+
+
+def _encode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    match value:
+        case enum.Enum():
+            return value.value
+        case torch.dtype():
+            return dtype_name(value)
+        case float():
+            return {"float": value.hex()}
+        case tuple():
+            return [_encode(item, tensors) for item in value]
+        case torch.Tensor():
+            name = f"constant_{len(tensors)}"
+            tensors[name] = value
+            return name
+        case Network():
+            return {_BODY: _encode_network(value, tensors)}
+        case _ if dataclasses.is_dataclass(value):
+            return _encode_fields(value, tensors)
     return value
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Source:
+    """What a network and the bodies within it share in a record."""
+
+    tensors: Mapping[str, torch.Tensor]
+    dims: dict[str, DimRange]
+
+
 def _read(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Network:
-    dims = {name: _decode(tuple[int, ...], bounds, tensors) for name, bounds in record["dims"].items()}
-    network = Network({name: DimRange(name, *bounds) for name, bounds in dims.items()})
+    source = _Source(tensors, {})
+    for name, bounds in record["dims"].items():
+        source.dims[name] = DimRange(name, *_decode(tuple[int, ...], bounds, source))
+    return _read_network(record, source)
+
+
+def _read_network(record: Mapping[str, Any], source: _Source) -> Network:
+    network = Network()
+    network.dims = source.dims
     values: dict[str, Value] = {}
     for item in record["inputs"]:
-        network.inputs.append(_read_value(item, values))
+        network.inputs.append(_read_value(item, values, source))
     for item in record["steps"]:
-        layer = _read_layer(item["layer"], item["attributes"], tensors)
-        inputs = tuple(None if name is None else values[name] for name in item["inputs"])
-        outputs = tuple(_read_value(output, values) for output in item["outputs"])
-        if isinstance(layer, Constant):
-            (value,) = outputs
-            if (value.dtype, value.shape) != (layer.tensor.dtype, tuple(layer.tensor.shape)):
-                raise PlanFormatError(f"network record: expected {value!r}, got {layer!r}")
-            value.constant = layer.tensor
-        where, weight = (_decode(str | None, item[key], tensors) for key in ("where", "weight"))
-        network.steps.append(Step(_decode(str, item["name"], tensors), layer, inputs, outputs, where, weight))
+        network.steps.append(_read_step(item, values, source))
     for name, value in record["outputs"]:
         network.output(name, values[value])
     return network
 
 
-def _read_value(item: Mapping[str, Any], values: dict[str, Value]) -> Value:
+def _read_step(item: Mapping[str, Any], values: dict[str, Value], source: _Source) -> Step:
+    layer = _read_layer(item["layer"], item["attributes"], source)
+    inputs = tuple(None if name is None else values[name] for name in item["inputs"])
+    layer.check(inputs)
+    outputs = tuple(_read_value(output, values, source) for output in item["outputs"])
+    if isinstance(layer, Constant):
+        (value,) = outputs
+        if (value.dtype, value.shape) != (layer.tensor.dtype, tuple(layer.tensor.shape)):
+            raise PlanFormatError(f"network record: expected {value!r}, got {layer!r}")
+        value.constant = layer.tensor
+    where, weight = (_decode(str | None, item[key], source) for key in ("where", "weight"))
+    return Step(_decode(str, item["name"], source), layer, inputs, outputs, where, weight)
+
+
+def _read_value(item: Mapping[str, Any], values: dict[str, Value], source: _Source) -> Value:
     shape = tuple(size if isinstance(size, int) else parse_size(size) for size in item["shape"])
     sizes = None if item["sizes"] is None else tuple(size if isinstance(size, int) else parse_size(size) for size in item["sizes"])
     if item["name"] in values:
         raise PlanFormatError(f"network record: {item['name']} stands twice")
-    value = Value(_decode(str, item["name"], {}), DTYPES[item["dtype"]], shape, sizes=sizes)
+    value = Value(_decode(str, item["name"], source), DTYPES[item["dtype"]], shape, sizes=sizes)
     values[value.name] = value
     return value
 
 
-def _read_layer(kind: str, attributes: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Layer:
+def _read_layer(kind: str, attributes: Mapping[str, Any], source: _Source) -> Layer:
     if kind not in _LAYERS:
         raise PlanFormatError(f"network record: unknown layer {kind!r}")
-    hints = _hints(kind)
-    return _LAYERS[kind](**{name: _decode(hints[name], value, tensors) for name, value in attributes.items()})
+    return _decode_fields(_LAYERS[kind], attributes, source)
+
+
+def _decode_fields(kind: type[T], attributes: Mapping[str, Any], source: _Source) -> T:
+    hints: dict[str, Any] = _hints(typing.cast(typing.Hashable, kind))
+    return kind(**{name: _decode(hints[name], value, source) for name, value in attributes.items()})
 
 
 @functools.cache
-def _hints(kind: str) -> dict[str, Any]:
-    return typing.get_type_hints(_LAYERS[kind])
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
-def _decode(hint: Any, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+def _decode(hint: Any, value: Any, source: _Source) -> Any:
     """What ``_encode`` made ``value`` of, checked against the type of the attribute.
 
     Raises:
         TypeError, KeyError, ValueError: The value is not of that type.
     """
     if hint is torch.Tensor:
-        return tensors[value]
+        return source.tensors[value]
+    if hint is Network or dataclasses.is_dataclass(hint):
+        return _decode_object(hint, value, source)
     if hint is torch.dtype:
         return DTYPES[value]
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -251,16 +308,22 @@ def _decode(hint: Any, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list):
             raise TypeError(f"expected a list, got {value!r}")
-        return tuple(_decode(typing.get_args(hint)[0], item, tensors) for item in value)
+        return tuple(_decode(typing.get_args(hint)[0], item, source) for item in value)
     if isinstance(hint, types.UnionType):
-        return _decode_union(hint, value, tensors)
+        return _decode_union(hint, value, source)
     if not isinstance(value, (int, float) if hint is float else hint) or (isinstance(value, bool) and hint is not bool):
         raise TypeError(f"expected {hint.__name__}, got {value!r}")
     return value
 
 
-def _decode_union(hint: types.UnionType, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+def _decode_object(hint: Any, value: Any, source: _Source) -> Any:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {type(value).__name__}")
+    return _read_network(value[_BODY], source) if hint is Network else _decode_fields(hint, value, source)
+
+
+def _decode_union(hint: types.UnionType, value: Any, source: _Source) -> Any:
     for arm in typing.get_args(hint):
         with contextlib.suppress(TypeError):
-            return _decode(arm, value, tensors)
+            return _decode(arm, value, source)
     raise TypeError(f"expected {hint}, got {value!r}")

@@ -50,6 +50,8 @@ def _write(net: Network, size: sympy.Expr) -> Value:
         if size in value.shape:
             shape = net.add(Shape(), value)
             return net.add(Slice((value.shape.index(size),), (1,), (1,)), shape)
+        if value.sizes is not None and size in value.sizes:
+            return net.add(Slice((value.sizes.index(size),), (1,), (1,)), value)
     if isinstance(size, sympy.Symbol):
         return _solve(net, size)
     if isinstance(size, (Mod, PythonMod)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import sympy
@@ -66,6 +66,32 @@ def evaluate(size: Size, symbols: Mapping[str, int]) -> int:
         raise InternalError(f"size {size}: division by zero for {dict(symbols)}") from error
     if not result.is_Integer:
         raise InternalError(f"size {size}: expected an integer, got {result} for {dict(symbols)}")
+    return int(result)
+
+
+def bind_sizes(sizes: Iterable[Size], values: Iterable[int]) -> dict[sympy.Expr, sympy.Expr]:
+    """What expressions are worth where ``sizes`` have the given values: the sizes themselves, and symbols that one of them determines."""
+    known: dict[sympy.Expr, sympy.Expr] = {}
+    for size, value in zip(sizes, values, strict=True):
+        if isinstance(size, int):
+            continue
+        known[size] = sympy.Integer(value)
+        offset, rest = sympy.expand(size).as_coeff_Add()
+        factor, base = rest.as_coeff_Mul()
+        if base.is_Symbol:
+            known.setdefault(base, (sympy.Integer(value) - offset) / factor)
+    return known
+
+
+def evaluate_bound(size: Size, known: Mapping[sympy.Expr, sympy.Expr]) -> int:
+    """The integer that ``size`` is where expressions are worth what ``bind_sizes`` found.
+
+    Raises:
+        InternalError: They do not determine it.
+    """
+    result = size if isinstance(size, int) else size.xreplace(dict(known))
+    if not isinstance(result, (int, sympy.Integer)):
+        raise InternalError(f"size {size}: not determined by {', '.join(map(str, known)) or 'nothing'}")
     return int(result)
 
 
