@@ -18,6 +18,8 @@ from torchkiln_core.layers import (
     ElementwiseOp,
     Gather,
     GatherMode,
+    GridSample,
+    Interpolation,
     Linspace,
     MatrixMultiply,
     MatrixOp,
@@ -26,11 +28,14 @@ from torchkiln_core.layers import (
     PoolingKind,
     Reduce,
     ReduceOp,
+    Resize,
+    ResizeCoordinates,
     Scatter,
     ScatterMode,
     Select,
     Shuffle,
     Slice,
+    SliceMode,
     Softmax,
     TopK,
     TopKOp,
@@ -41,6 +46,9 @@ from torchkiln_core.layers import (
 F16, F32, F64, I8, I32, I64, BOOL = torch.float16, torch.float32, torch.float64, torch.int8, torch.int32, torch.int64, torch.bool
 ADD = Elementwise(ElementwiseOp.SUM)
 CONV = Convolution((1, 1), (0, 0), (0, 0), (1, 1))
+HALF_PIXEL = ResizeCoordinates.HALF_PIXEL
+RESIZE = Resize(Interpolation.LINEAR, HALF_PIXEL, (1, 4))
+GRID = GridSample(Interpolation.LINEAR, SliceMode.FILL, False)
 NORM = Normalization((1,), 1e-5)
 
 REFUSED = [
@@ -103,6 +111,29 @@ REFUSED = [
     (Pooling(PoolingKind.MAX, (2, 2), (1, 1), (0, 0), (0, 0)), [(F32, 2, 3, 3)], "Pooling: expected input of rank 4, got 3"),
     (Pooling(PoolingKind.MAX, (2, 2), (1, 1), (0, 0), (0, 0)), [(I32, 1, 2, 3, 3)], "Pooling: expected float32"),
     (Pooling(PoolingKind.MAX, (2, 2), (1, 1), (-1, 0), (0, 0)), [(F32, 1, 2, 3, 3)], "expected paddings of 0 or more"),
+    (RESIZE, [(I32, 1, 2)], "Resize: expected float32"),
+    (RESIZE, [(F32, 2)], r"Resize: expected a shape or scales of rank 1, 1 or more, got \[1, 4\]"),
+    (Resize(Interpolation.LINEAR, HALF_PIXEL), [(F32, 1, 2)], "expected one of shape, scales and a shape operand, got None, None and None"),
+    (Resize(Interpolation.LINEAR, HALF_PIXEL, (1, 2), (1.0, 1.0)), [(F32, 1, 2)], "expected one of shape, scales"),
+    (Resize(Interpolation.CUBIC, HALF_PIXEL, (2, 3, 4)), [(F32, 1, 3, 4)], "Resize CUBIC: expected dimension 0 to keep its size 1, got 2"),
+    (Resize(Interpolation.NEAREST, HALF_PIXEL, (2, 1, 1, 1)), [(F32, 1, 1, 1, 1)], "Resize NEAREST: expected dimension 0 to keep its size"),
+    (Resize(Interpolation.LINEAR, HALF_PIXEL, (1, 2)), [(F32, 1, 0)], "Resize: dimension 1 of size 0 has no pixels for 2"),
+    (Resize(Interpolation.LINEAR, HALF_PIXEL, scales=(1.0, 1.7)), [(F32, 1, 5)], "expected scales that are multiples of 1/64"),
+    (GRID, [(F32, 1, 2, 3, 4), (F16, 1, 2, 2, 2)], "GridSample: expected operands of one dtype"),
+    (GRID, [(F32, 1, 2, 3, 4), (F32, 1, 2, 2)], "GridSample: expected operands of one rank"),
+    (GRID, [(F32, 1, 2, 3, 4), (F32, 1, 2, 2, 3)], r"GridSample: expected a grid of shape \[1, '\*', 2\], got \[1, 2, 2, 3\]"),
+    (GRID, [(F32, 1, 2, 3, 4), (F32, 2, 2, 2, 2)], r"GridSample: expected a grid of shape"),
+    (GRID, [(F32, 1, 2, 3), (F32, 1, 2, 1)], "GridSample LINEAR: does not take 1 spatial dimensions"),
+    (
+        GridSample(Interpolation.CUBIC, SliceMode.FILL, False),
+        [(F32, 1, 2, 3, 4, 5), (F32, 1, 2, 2, 2, 3)],
+        "GridSample CUBIC: does not take 3 spatial dimensions",
+    ),
+    (
+        GridSample(Interpolation.LINEAR, SliceMode.WRAP, False),
+        [(F32, 1, 2, 3, 4), (F32, 1, 2, 2, 2)],
+        "expected FILL, CLAMP or REFLECT, got WRAP",
+    ),
     (Shuffle(dims=(5,)), [(F32, 2, 3)], r"Shuffle: expected a shape of 6 elements, got \[5\]"),
     (Shuffle(dims=(-1, 4)), [(F32, 2, 3)], "expected a shape of 6 elements"),
     (Shuffle(dims=(-1, -1)), [(F32, 2, 3)], "expected a shape of 6 elements"),

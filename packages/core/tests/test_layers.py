@@ -7,6 +7,7 @@ import math
 
 import core_layer_rows
 import core_layer_rows_pointwise
+import core_layer_rows_resampling
 import pytest
 import torch
 from core_programs import shape_at
@@ -30,7 +31,7 @@ from torchkiln_core.layers import (
 )
 from torchkiln_testing import assert_same
 
-CASES = [*core_layer_rows_pointwise.ROWS, *core_layer_rows.ROWS]
+CASES = [*core_layer_rows_pointwise.ROWS, *core_layer_rows.ROWS, *core_layer_rows_resampling.ROWS]
 NAN, INF = math.nan, math.inf
 SIZES = [{"n": 5, "m": 4}, {"n": 3, "m": 7}]
 KINDS = {kind for name in layers.__all__ if isinstance(kind := getattr(layers, name), type) and issubclass(kind, Layer)}

@@ -6,6 +6,7 @@ from torchkiln_core.layers.indexing import Concatenation, Gather, GatherMode, Sc
 from torchkiln_core.layers.linear import Convolution, Deconvolution, MatrixMultiply, MatrixOp, Pooling, PoolingKind
 from torchkiln_core.layers.pointwise import Activation, ActivationKind, Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
 from torchkiln_core.layers.reduction import Cumulative, CumulativeOp, Normalization, Reduce, ReduceOp, Softmax, TopK, TopKOp
+from torchkiln_core.layers.resampling import GridSample, Interpolation, Resize, ResizeCoordinates, ResizeRounding, ResizeSelector
 from torchkiln_core.layers.shape import Shape, Shuffle
 from torchkiln_core.layers.source import Constant, Linspace
 
@@ -23,6 +24,8 @@ __all__ = [
     "ElementwiseOp",
     "Gather",
     "GatherMode",
+    "GridSample",
+    "Interpolation",
     "Linspace",
     "MatrixMultiply",
     "MatrixOp",
@@ -31,6 +34,10 @@ __all__ = [
     "PoolingKind",
     "Reduce",
     "ReduceOp",
+    "Resize",
+    "ResizeCoordinates",
+    "ResizeRounding",
+    "ResizeSelector",
     "Scatter",
     "ScatterMode",
     "Select",

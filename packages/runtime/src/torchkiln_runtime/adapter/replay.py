@@ -19,11 +19,13 @@ from torchkiln_core.layers import (
     Deconvolution,
     Elementwise,
     Gather,
+    GridSample,
     Linspace,
     MatrixMultiply,
     Normalization,
     Pooling,
     Reduce,
+    Resize,
     Scatter,
     Select,
     Shape,
@@ -33,7 +35,7 @@ from torchkiln_core.layers import (
     TopK,
     Unary,
 )
-from torchkiln_runtime.adapter import indexing, linear, pointwise, reduction, shape
+from torchkiln_runtime.adapter import indexing, linear, pointwise, reduction, resampling, shape
 from torchkiln_runtime.adapter.definition import Definition
 from torchkiln_runtime.library import Collection
 
@@ -48,11 +50,13 @@ WRITERS: Mapping[type[Layer], Callable[..., Any]] = types.MappingProxyType(
         Deconvolution: linear.deconvolution,
         Elementwise: pointwise.elementwise,
         Gather: indexing.gather,
+        GridSample: resampling.grid_sample,
         Linspace: shape.linspace,
         MatrixMultiply: linear.matrix_multiply,
         Normalization: reduction.normalization,
         Pooling: linear.pooling,
         Reduce: reduction.reduce,
+        Resize: resampling.resize,
         Scatter: indexing.scatter,
         Select: pointwise.select,
         Shape: shape.shape,

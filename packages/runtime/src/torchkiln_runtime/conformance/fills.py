@@ -79,6 +79,15 @@ def in_range(low: float, high: float) -> Fill:
     return fill
 
 
+def uniform(low: float, high: float) -> Fill:
+    """Floats in ``[low, high)``."""
+
+    def fill(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+        return (torch.rand(shape, generator=generator) * (high - low) + low).to(dtype)
+
+    return fill
+
+
 def below(bound: int) -> Fill:
     """Indices in ``[0, bound)``."""
 
