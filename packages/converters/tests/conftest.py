@@ -21,13 +21,6 @@ _EAGER_HAS_FLOAT32_ONLY = frozenset({torch.ops.aten.avg_pool3d.default, torch.op
 """Operators whose kernels for the CPU take no half dtype."""
 
 
-def _has_kernel(case: OpCase) -> bool:
-    """TensorRT has no transposed convolution in bfloat16, which the refusals test."""
-    tensors = case.tensors()
-    transposed = case.op is torch.ops.aten.convolution.default and case.args[6]
-    return not (transposed and tensors[0].dtype is torch.bfloat16)
-
-
 def _tables() -> Iterator[OpCase]:
     for path in sorted((Path(__file__).parent / "tables").glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"converter_table_{path.stem}", path)
@@ -44,10 +37,9 @@ def _over_dtypes(case: OpCase) -> Iterator[OpCase]:
         yield case
         return
     for dtype in _FLOATS:
-        cast = case.with_floats(dtype)
         eager = dtype is torch.float32 or case.op not in _EAGER_HAS_FLOAT32_ONLY
-        if dtype in _REGISTRY[case.op].support.dtypes and eager and _has_kernel(cast):
-            yield cast
+        if dtype in _REGISTRY[case.op].support.dtypes and eager:
+            yield case.with_floats(dtype)
 
 
 CASES = list(_tables())

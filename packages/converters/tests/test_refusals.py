@@ -95,8 +95,6 @@ def test_other_values_than_those_of_equals_are_refused(registry, cases):
 X = torch.ones(5, 3, 4)
 HEADS = torch.ones(2, 6, 3, 8)
 IMAGE = torch.ones(5, 3, 8, 6)
-VOXELS = torch.ones(1, 2, 3, 4, 3, dtype=torch.bfloat16)
-CUBE = torch.ones(2, 2, 2, 2, 2, dtype=torch.bfloat16)
 REFUSED = [
     (OpCase(aten.lgamma.default, (X,)), "no-converter"),
     (OpCase(aten.add.Tensor, (X > 0, X > 0), {"alpha": False}), "requires"),
@@ -108,9 +106,6 @@ REFUSED = [
         for divisor in (3, 0.5, 0, -1.5, math.inf, math.nan, 65536)
     ),
     *((OpCase(op, (X, X)), "requires") for op in (aten.remainder.Tensor, aten.fmod.Tensor)),
-    (OpCase(aten.convolution.default, (VOXELS, CUBE, None, [1], [0], [1], True, [0], 1)), "dtype"),
-    (OpCase(aten.convolution.default, (VOXELS, CUBE, None, [1], [0], [1], False, [0], 1)), None),
-    (OpCase(aten.convolution.default, (VOXELS.half(), CUBE.half(), None, [1], [0], [1], True, [0], 1)), None),
     (OpCase(aten.avg_pool2d.default, (IMAGE, [2, 2], [2, 2], [0, 0], True), dynamic=((0, 2),)), "static"),
     (OpCase(aten.div.Tensor_mode, (X, X), {"rounding_mode": "floor"}), "requires"),
     (OpCase(aten.floor_divide.default, (X, X)), "requires"),

@@ -24,11 +24,6 @@ def _padding_covers_output(call: OpCall) -> bool:
     return all(_at(padding, dim) >= _at(extra, dim) for dim in range(rank))
 
 
-def _has_kernel(call: OpCall) -> bool:
-    """Building succeeds, but the engine finds no execution plan when it is loaded or run. Source: TensorRT-RTX 1.6 on sm_90."""
-    return not (call.arguments["transposed"] and fake(call, "input").dtype is torch.bfloat16)
-
-
 def _at(values: list[int], dim: int) -> int:
     return values[dim] if len(values) > 1 else values[0]
 
@@ -39,7 +34,6 @@ def _at(values: list[int], dim: int) -> int:
         dtypes=FLOATS,
         ranks=range(3, 6),
         rules=(
-            Requires("float32 or float16 for a transposed convolution: TensorRT has no bfloat16 kernel", _has_kernel, "dtype"),
             same_dtype("input", "weight", "bias"),
             Requires("padding >= output_padding", _padding_covers_output),
         ),
@@ -59,17 +53,21 @@ def convolution(
 ) -> Value:
     """``convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, ...)``: ``[N, C, *] -> [N, K, *]`` with 1 to 3 dimensions.
 
-    A 1-d convolution runs as a 2-d one over ``[N, C, 1, L]``.
+    A 1-d convolution runs as a 2-d one over ``[N, C, 1, L]``. A transposed one of bfloat16 runs in float32 and is rounded once: the
+    builder takes a deconvolution of bfloat16, but no engine can run it. Source: TensorRT-RTX 1.6 on sm_90.
     """
     spatial = input.rank - 2
+    operands = [item for item in (input, weight, bias) if item is not None]
+    if transposed and input.dtype is torch.bfloat16:
+        operands = [cast(net, item, torch.float32) for item in operands]
     stride, padding, dilation, output_padding = (spread(values, spatial) for values in (stride, padding, dilation, output_padding))
     post = tuple(pad - extra for pad, extra in zip(padding, output_padding, strict=True)) if transposed else padding
     if spatial == 1:
-        input, weight = unsqueeze(net, input, 2), unsqueeze(net, weight, 2)
+        operands[:2] = [unsqueeze(net, item, 2) for item in operands[:2]]
         stride, padding, post, dilation = (1, *stride), (0, *padding), (0, *post), (1, *dilation)
     layer = (Deconvolution if transposed else Convolution)(stride, padding, post, dilation, groups)
-    result = net.add(layer, input, weight) if bias is None else net.add(layer, input, weight, bias)
-    return squeeze(net, result, 2) if spatial == 1 else result
+    result = net.add(layer, *operands)
+    return cast(net, squeeze(net, result, 2) if spatial == 1 else result, input.dtype)
 
 
 @converter(
