@@ -21,6 +21,8 @@ from torchkiln_core.layers import (
     Constant,
     Elementwise,
     ElementwiseOp,
+    IfConditional,
+    Loop,
     Pooling,
     PoolingKind,
     Reduce,
@@ -42,7 +44,8 @@ def _tuple(result):
 
 
 def test_every_layer_has_a_row():
-    assert {type(case.layer) for case in CASES} | {Constant} == KINDS
+    without = {Constant, IfConditional, Loop}  # a constant has no operands, and layers with bodies have tests of their own
+    assert {type(case.layer) for case in CASES} | without == KINDS
     assert len({case.name for case in CASES}) == len(CASES)
 
 

@@ -120,6 +120,7 @@ class Network:
         self._where: str | None = None
         self._counts: dict[str, int] = {}
         self._names: set[str] = set()
+        self._own: set[Value] = set()
 
     @contextlib.contextmanager
     def scope(self, name: str, where: str | None = None) -> Iterator[None]:
@@ -154,10 +155,17 @@ class Network:
             fake = torch.empty(tuple(shape), dtype=dtype)
         value = Value(self._unique(name), dtype, sizes_of(tuple(shape)), fake)
         self.inputs.append(value)
+        self._own.add(value)
         return value
 
     def output(self, name: str, value: Value) -> None:
-        """Declares an output binding."""
+        """Declares an output binding.
+
+        Raises:
+            InternalError: The value is of another network.
+        """
+        if value.fake is not None:
+            self._check_own(value, name)
         self.outputs.append((name, value))
 
     def constant(self, tensor: torch.Tensor, weight: str | None = None) -> Value:
@@ -246,18 +254,25 @@ class Network:
         names = [name] if len(fakes) == 1 else [self._unique(f"{name}:{index}") for index in range(len(fakes))]
         outputs = tuple(Value(of, fake.dtype, sizes_of(fake.shape), fake) for of, fake in zip(names, fakes, strict=True))
         self.steps.append(Step(name, layer, inputs, outputs, self._where, weight))
+        self._own.update(outputs)
         return outputs
 
     def _operand(self, layer: Layer, index: int, value: Value | None, name: str) -> Any:
         if value is None:
             return None
+        if value.fake is None:
+            raise InternalError(f"%{value.name}: a network read from a record takes no further layers", layer=name, where=self._where)
+        self._check_own(value, name)
         if index not in layer.shape_operands:
-            if value.fake is None:
-                raise InternalError(f"%{value.name}: a network read from a record takes no further layers", layer=name, where=self._where)
             return value.fake
         if value.sizes is None:
             raise InternalError(f"{layer.kind()}: operand {index} must hold sizes (see Network.size_tensor)", layer=name, where=self._where)
         return [self.symbolic_int(size) for size in value.sizes]
+
+    def _check_own(self, value: Value, name: str) -> None:
+        if value not in self._own:
+            rule = "a body takes the values around it as operands of its layer"
+            raise InternalError(f"%{value.name} is of another network: {rule}", layer=name, where=self._where)
 
     def _infer_body(self, body: Network, operands: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs of a body, which were inferred while it was written; ``Layer.check`` has compared the operands."""

@@ -139,7 +139,7 @@ class _Build:
     def _guilty(self, network: Network) -> Step | None:
         """The layer that TensorRT names in its reasons, if it names one."""
         text = self._log.text
-        named = [step for step in network.steps if step.name in text]
+        named = [step for step in network.all_steps() if step.name in text]
         return max(named, key=lambda step: len(step.name), default=None)
 
     def _failure(self, what: str, step: Step | None = None) -> BuildError:

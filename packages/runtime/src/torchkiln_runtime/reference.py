@@ -33,7 +33,10 @@ class ReferenceEngine:
         self.inputs, self.outputs = bindings_of(network)
         self._interpreter = Interpreter(network)
         self._weights = frozenset(
-            value.constant.untyped_storage().data_ptr() for step in network.steps for value in step.outputs if value.constant is not None
+            value.constant.untyped_storage().data_ptr()
+            for step in network.all_steps()
+            for value in step.outputs
+            if value.constant is not None
         )
         specs = network.specs()
         self._rules = ShapeRules(self.inputs, self.outputs, find_symbols(self.inputs), [(spec.min_shape, spec.max_shape) for spec in specs])

@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
-from torchkiln_core.layers.indexing import Concatenation, Gather, GatherMode, Scatter, ScatterMode, Slice, SliceMode
-from torchkiln_core.layers.linear import Convolution, Deconvolution, MatrixMultiply, MatrixOp, Pooling, PoolingKind
+from torchkiln_core.layers.control_flow import (
+    Collected,
+    IfConditional,
+    Iterated,
+    Loop,
+    LoopOutput,
+    operand_input,
+    recurrence_input,
+    slice_input,
+)
+from torchkiln_core.layers.indexing import Concatenation, Gather, GatherMode, OneHot, Scatter, ScatterMode, Slice, SliceMode
+from torchkiln_core.layers.linear import Convolution, Deconvolution, Einsum, MatrixMultiply, MatrixOp, Pooling, PoolingKind
 from torchkiln_core.layers.pointwise import Activation, ActivationKind, Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
+from torchkiln_core.layers.quantization import Dequantize, Quantize
 from torchkiln_core.layers.reduction import Cumulative, CumulativeOp, Normalization, Reduce, ReduceOp, Softmax, TopK, TopKOp
 from torchkiln_core.layers.resampling import GridSample, Interpolation, Resize, ResizeCoordinates, ResizeRounding, ResizeSelector
 from torchkiln_core.layers.shape import Shape, Shuffle
-from torchkiln_core.layers.source import Constant, Linspace
+from torchkiln_core.layers.source import Constant, Linspace, RandomNormal, RandomUniform
 
 __all__ = [
     "Activation",
     "ActivationKind",
     "Cast",
+    "Collected",
     "Concatenation",
     "Constant",
     "Convolution",
     "Cumulative",
     "CumulativeOp",
     "Deconvolution",
+    "Dequantize",
+    "Einsum",
     "Elementwise",
     "ElementwiseOp",
     "Gather",
     "GatherMode",
     "GridSample",
+    "IfConditional",
     "Interpolation",
+    "Iterated",
     "Linspace",
+    "Loop",
+    "LoopOutput",
     "MatrixMultiply",
     "MatrixOp",
     "Normalization",
+    "OneHot",
     "Pooling",
     "PoolingKind",
+    "Quantize",
+    "RandomNormal",
+    "RandomUniform",
     "Reduce",
     "ReduceOp",
     "Resize",
@@ -50,4 +72,7 @@ __all__ = [
     "TopKOp",
     "Unary",
     "UnaryOp",
+    "operand_input",
+    "recurrence_input",
+    "slice_input",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -17,13 +17,21 @@ from torchkiln_core.layers import (
     Convolution,
     Cumulative,
     Deconvolution,
+    Dequantize,
+    Einsum,
     Elementwise,
     Gather,
     GridSample,
+    IfConditional,
     Linspace,
+    Loop,
     MatrixMultiply,
     Normalization,
+    OneHot,
     Pooling,
+    Quantize,
+    RandomNormal,
+    RandomUniform,
     Reduce,
     Resize,
     Scatter,
@@ -35,7 +43,7 @@ from torchkiln_core.layers import (
     TopK,
     Unary,
 )
-from torchkiln_runtime.adapter import indexing, linear, pointwise, reduction, resampling, shape
+from torchkiln_runtime.adapter import control_flow, indexing, linear, pointwise, quantization, reduction, resampling, shape
 from torchkiln_runtime.adapter.definition import Definition
 from torchkiln_runtime.library import Collection
 
@@ -48,13 +56,21 @@ WRITERS: Mapping[type[Layer], Callable[..., Any]] = types.MappingProxyType(
         Convolution: linear.convolution,
         Cumulative: reduction.cumulative,
         Deconvolution: linear.deconvolution,
+        Dequantize: quantization.dequantize,
+        Einsum: linear.einsum,
         Elementwise: pointwise.elementwise,
         Gather: indexing.gather,
         GridSample: resampling.grid_sample,
+        IfConditional: control_flow.if_conditional,
         Linspace: shape.linspace,
+        Loop: control_flow.loop,
         MatrixMultiply: linear.matrix_multiply,
         Normalization: reduction.normalization,
+        OneHot: indexing.one_hot,
         Pooling: linear.pooling,
+        Quantize: quantization.quantize,
+        RandomNormal: shape.random_normal,
+        RandomUniform: shape.random_uniform,
         Reduce: reduction.reduce,
         Resize: resampling.resize,
         Scatter: indexing.scatter,
@@ -84,10 +100,10 @@ def output_name(index: int) -> str:
 
 
 class Replay:
-    """Writes one network.
+    """Writes a network, or a body of one of its layers.
 
     Args:
-        to: The empty definition.
+        to: The definition.
         network: The record.
         log: What TensorRT says meanwhile.
     """
@@ -115,6 +131,16 @@ class Replay:
         for index, (_, value) in enumerate(self._record.outputs):
             self._write_output(index, value)
 
+    def write_body(self, owner: Step, tensors: Sequence[Any]) -> list[Any]:
+        """The layers of a body of ``owner`` with ``tensors`` as its inputs; returns its outputs."""
+        for value, tensor in zip(self._record.inputs, tensors, strict=True):
+            self._check(owner, value, tensor)
+            self._tensors[value] = tensor
+        for step in self._record.steps:
+            if not isinstance(step.layer, Constant):
+                self._write_step(step)
+        return [self._tensor(value) for _, value in self._record.outputs]
+
     def _write_input(self, index: int, value: Value) -> None:
         sizes = [size if isinstance(size, int) else -1 for size in value.shape]
         tensor = self._to.network.add_input(input_name(index), self._to.dtype(value.dtype), self._to.dims(sizes))
@@ -130,6 +156,8 @@ class Replay:
         if writer is None:
             raise InternalError(f"{step.layer.kind()}: no function writes this layer", layer=step.name, where=step.where)
         operands = [self._operand(step, index, value) for index, value in enumerate(step.inputs)]
+        if step.layer.bodies():
+            operands.insert(0, _Bodies(self._to, self._log, step))
         self._log.errors.clear()
         try:
             result = writer(self._to, step.layer, *operands)
@@ -171,6 +199,7 @@ class Replay:
         self._to.network.mark_output(tensor)
 
     def _check(self, step: Step, value: Value, tensor: Any) -> None:
+        # Also what TensorRT needs inside loops: it infers dtypes in the order of such questions, and fails on a cycle that it meets late.
         sizes = tuple(tensor.shape)
         same = tensor.dtype == self._to.dtype(value.dtype) and len(sizes) == value.rank
         same = same and all(self._agree(ours, theirs) for ours, theirs in zip(value.shape, sizes, strict=True))
@@ -199,3 +228,17 @@ class Replay:
             where=step.where,
             fix="run the operator in PyTorch with torch_executed_ops",
         )
+
+
+class _Bodies:
+    """Writes the bodies of the layer of one step."""
+
+    def __init__(self, to: Definition, log: Collection, step: Step) -> None:
+        self.name = step.name
+        self._to = to
+        self._log = log
+        self._step = step
+
+    def write(self, body: Network, tensors: Sequence[Any]) -> list[Any]:
+        """Writes the layers of ``body`` with ``tensors`` as its inputs, and returns its outputs."""
+        return Replay(self._to, body, self._log).write_body(self._step, tensors)

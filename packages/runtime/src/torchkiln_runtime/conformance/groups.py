@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from torchkiln_core import DimRange, Network
+from torchkiln_runtime.conformance.control_flow_rows import control_flow_rows
 from torchkiln_runtime.conformance.indexing_rows import indexing_rows
 from torchkiln_runtime.conformance.linear_rows import linear_rows
 from torchkiln_runtime.conformance.pointwise_rows import pointwise_rows
@@ -27,7 +28,7 @@ _MIN = {name: size.min for name, size in SIZES.items()}
 
 def all_rows() -> tuple[Row, ...]:
     """Every row of the table, those of a layer together."""
-    rows = (*pointwise_rows(), *reduction_rows(), *indexing_rows(), *linear_rows(), *resampling_rows())
+    rows = (*pointwise_rows(), *reduction_rows(), *indexing_rows(), *linear_rows(), *resampling_rows(), *control_flow_rows())
     order = {layer: index for index, layer in enumerate(dict.fromkeys(row.layer for row in rows))}
     return tuple(sorted(rows, key=lambda row: order[row.layer]))
 
