@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from torchkiln.engines import EngineKind
+from torchkiln.stage_clock import StageClock
 from torchkiln_converters import NetworkConverter
 from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
 from torchkiln_core.stages import Engine, PlanBuilder, PlanCache
@@ -35,19 +36,27 @@ class SegmentCompiler:
         kind: Which engine is loaded.
         device: Where the engine runs.
         cache: Plans built before, by key; ``forget_plans`` lets go of it.
+        clock: Where the time of each step goes.
 
     Raises:
         BuildError: Targets are named and no library is installed, or it does not know them.
     """
 
     def __init__(
-        self, converter: NetworkConverter, options: BuildOptions, kind: EngineKind, device: torch.device, cache: PlanCache
+        self,
+        converter: NetworkConverter,
+        options: BuildOptions,
+        kind: EngineKind,
+        device: torch.device,
+        cache: PlanCache,
+        clock: StageClock,
     ) -> None:
         self._converter = converter
         self.options = options
         self._kind = kind
         self.device = device
         self._cache: PlanCache | None = cache
+        self._clock = clock
         for build in self._builds():
             resolve_targets(build.targets, require_library())
 
@@ -58,9 +67,12 @@ class SegmentCompiler:
             ConversionError: No layers for a call.
             BuildError: TensorRT refused.
         """
-        network = self._converter.convert(segment, program)
-        plans = tuple(self._builder(options).build(network) for options in self._builds())
-        engine = ReferenceEngine(network) if self._kind == "reference" else TensorRTLoader(self.device).load(plans[0])
+        with self._clock.measure("convert"):
+            network = self._converter.convert(segment, program)
+        with self._clock.measure("build"):
+            plans = tuple(self._builder(options).build(network) for options in self._builds())
+        with self._clock.measure("load"):
+            engine = ReferenceEngine(network) if self._kind == "reference" else TensorRTLoader(self.device).load(plans[0])
         return CompiledSegment(segment, network, plans, engine)
 
     def forget_plans(self) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 import torch
 
@@ -14,6 +11,7 @@ from torchkiln.compiled_program import CompiledProgram
 from torchkiln.engines import choose_engine, device_of
 from torchkiln.report import Report, SegmentReport
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
+from torchkiln.stage_clock import StageClock
 from torchkiln_converters import ConverterRegistry, NetworkConverter, default_registry
 from torchkiln_core import (
     CompileError,
@@ -34,22 +32,6 @@ from torchkiln_runtime import MemoryPlanCache
 
 class FallbackWarning(UserWarning):
     """A segment could not be compiled and runs in PyTorch instead; the result is still right."""
-
-
-@dataclass(slots=True)
-class StageClock:
-    """Time of each stage in milliseconds."""
-
-    stage_ms: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def measure(self, stage: str) -> Iterator[None]:
-        """Adds the time of the block to ``stage``."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1e3
 
 
 class Compiler:
@@ -83,18 +65,17 @@ class Compiler:
         """
         device = device_of([*_fake_inputs(program), *program.weights.values()])
         kind = choose_engine(self.options.runtime, self.options.build, device)
-        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, kind, device, MemoryPlanCache())
+        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, kind, device, MemoryPlanCache(), self.clock)
         refused: dict[str, Rejection] = {}
         while True:
             with self.clock.measure("partition"):
                 partition = LevelPartitioner(self.options.partition, refused).partition(program, self.registry)
-            with self.clock.measure("build"):
-                segments, failures = self._compile_segments(partition, compiler)
+            segments, failures = self._compile_segments(partition, compiler)
             if not failures:
                 break
             refused |= failures
         compiler.forget_plans()
-        report = Report(_segment_reports(partition, segments), partition.rejections, kind, self.clock.stage_ms)
+        report = Report(_segment_reports(partition, segments), partition.rejections, kind, dict(self.clock.stage_ms))
         return CompiledProgram(partition, segments, compiler, report)
 
     def _compile_segments(self, partition: Partition, compiler: SegmentCompiler) -> tuple[dict[str, CompiledSegment], dict[str, Rejection]]:

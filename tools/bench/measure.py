@@ -1,0 +1,112 @@
+"""Measures one model in one mode, in this process alone, and prints a JSON object as its last line; ``latency.py`` calls it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from host_memory import HostMemory
+from modes import MODES, Run
+from rows import ROWS, Workload
+
+WARM_UP = 30
+SAMPLES = 200
+
+
+def first_tensor(result: Any) -> torch.Tensor:
+    """The tensor that is compared with eager's: the result, or the first part of it."""
+    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return leaves[0]
+
+
+def two_events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    """The start and the end of a measured stretch of the GPU's work."""
+    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def latencies_ms(run: Run, workload: Workload) -> list[float]:
+    """Time of each call between two CUDA events, with the queue of the GPU empty at its start: host work counts."""
+    start, end = two_events()
+    for _ in range(WARM_UP):
+        run(*workload.args, **workload.kwargs)
+    samples = []
+    for _ in range(SAMPLES):
+        torch.cuda.synchronize()
+        start.record()
+        run(*workload.args, **workload.kwargs)
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end))
+    return samples
+
+
+def throughput_ms(run: Run, workload: Workload) -> float:
+    """Time per call of many calls in a row, without waiting between them."""
+    start, end = two_events()
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(SAMPLES):
+        run(*workload.args, **workload.kwargs)
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / SAMPLES
+
+
+def warm_libraries() -> None:
+    """Loads what any program on a GPU loads, so that it counts for no compiler's memory or time."""
+    x = torch.randn(64, 64, device="cuda", dtype=torch.float16)
+    torch.nn.functional.conv2d((x @ x)[None, None], x[None, None, :3, :3])
+    torch.cuda.synchronize()
+
+
+def measure(row: str, mode: str) -> Mapping[str, Any]:
+    """One cell of the table."""
+    torch.manual_seed(0)
+    workload = ROWS[row]()
+    warm_libraries()
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in {*workload.model.parameters(), *workload.model.buffers()})
+    with torch.inference_mode():
+        expected = first_tensor(workload.model(*workload.args, **workload.kwargs)).float()
+    with torch.no_grad(), HostMemory() as memory:
+        begun = time.perf_counter()
+        run, stages = MODES[mode](workload)
+        compiled = time.perf_counter()
+        got = first_tensor(run(*workload.args, **workload.kwargs)).float()
+        torch.cuda.synchronize()
+        ready = time.perf_counter()
+    with torch.no_grad():
+        samples = sorted(latencies_ms(run, workload))
+        per_call = throughput_ms(run, workload)
+    return {
+        "row": row,
+        "mode": mode,
+        "median_ms": statistics.median(samples),
+        "p10_ms": samples[len(samples) // 10],
+        "p90_ms": samples[-len(samples) // 10],
+        "throughput_ms": per_call,
+        "stage_ms": {**stages, "first run": (ready - compiled) * 1e3},
+        "compile_ms": (ready - begun) * 1e3,
+        "weights_bytes": weights,
+        "host_peak_bytes": memory.peak_bytes,
+        "cosine_to_eager": torch.cosine_similarity(expected.flatten(), got.flatten(), dim=0).item(),
+    }
+
+
+def main() -> int:
+    """Prints the measured cell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--row", choices=ROWS, required=True)
+    parser.add_argument("--mode", choices=MODES, required=True)
+    options = parser.parse_args()
+    sys.stdout.write(json.dumps(measure(options.row, options.mode)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
