@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.errors import InternalError
 from torchkiln_core.layers.checks import axis_in_range, is_real, same_dtype, same_rank
@@ -205,3 +206,26 @@ class Scatter(Layer):
         for dim, part in enumerate(parts):
             _check_indices("Scatter ND", part, data.shape[dim])
         return data.index_put(tuple(part.to(torch.int64) for part in parts), updates)
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot(Layer):
+    """Places one of ``depth`` elements "on" by index, along a new dimension. Source: TensorRT operator page "OneHot".
+
+    Indices lie in ``[0, depth)``; the values are ``[off, on]``.
+    """
+
+    depth: int
+    axis: int
+
+    def run(self, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """``int [*], [2] -> [*, depth, *]``, of the values' dtype."""
+        axis_in_range("OneHot", self.axis, indices.dim() + 1)
+        if self.depth < 1 or values.dim() != 1 or statically_known_true(values.shape[0] != 2):
+            raise InternalError(f"OneHot: expected a depth of 1 or more and values [off, on], got {self.depth} and {list(values.shape)}")
+        _check_indices("OneHot", indices, self.depth)
+        if not is_real(indices):
+            return values.new_empty((*indices.shape[: self.axis], self.depth, *indices.shape[self.axis :]))
+        places = torch.arange(self.depth, device=indices.device)
+        along = [-1 if dim == self.axis else 1 for dim in range(indices.dim() + 1)]
+        return torch.where(indices.unsqueeze(self.axis) == places.reshape(along), values[1], values[0])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.errors import InternalError
 from torchkiln_core.layers.checks import floating, is_real, same_dtype
 from torchkiln_core.network import Layer
+
+_EQUATION = re.compile("([a-z]*(?:,[a-z]*)*)->([a-z]*)")
 
 
 class MatrixOp(enum.Enum):
@@ -60,6 +64,43 @@ class MatrixMultiply(Layer):
                 return tensor.transpose(-1, -2)
             case MatrixOp.VECTOR:
                 return tensor.unsqueeze(vector_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Einsum(Layer):
+    """Sums of products along named dimensions: ``ij,jk->ik``. Source: TensorRT operator page "Einsum".
+
+    The equation names every dimension by a lower-case letter and has an arrow. Sizes of one letter are equal or 1. TensorRT has neither
+    an ellipsis nor diagonals (a letter twice in one operand).
+    """
+
+    equation: str
+
+    def run(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """``[*]... -> [*]``, floating, of one dtype."""
+        floating("Einsum", *inputs)
+        same_dtype("Einsum", *inputs)
+        terms, result = self._terms(inputs)
+        sizes: dict[str, int] = {}
+        for term, tensor in zip(terms, inputs, strict=True):
+            for letter, size in zip(term, tensor.shape, strict=True):
+                known = sizes.setdefault(letter, size)
+                if statically_known_true(known == 1):
+                    sizes[letter] = size
+                elif statically_known_true(known != size) and not statically_known_true(size == 1):
+                    raise InternalError(f"Einsum {self.equation}: expected one size of {letter!r}, got {known} and {size}")
+        return torch.einsum(self.equation, *inputs) if is_real(inputs[0]) else inputs[0].new_empty([sizes[letter] for letter in result])
+
+    def _terms(self, inputs: tuple[torch.Tensor, ...]) -> tuple[list[str], str]:
+        match = _EQUATION.fullmatch(self.equation)
+        if match is None:
+            raise InternalError(f"Einsum: expected lower-case letters, commas and an arrow, got {self.equation!r}")
+        terms, result = match[1].split(","), match[2]
+        if [len(term) for term in terms] != [tensor.dim() for tensor in inputs]:
+            raise InternalError(f"Einsum {self.equation}: got operands of ranks {[tensor.dim() for tensor in inputs]}")
+        if any(len(set(term)) != len(term) for term in (*terms, result)) or not set(result) <= set(match[1]):
+            raise InternalError(f"Einsum {self.equation}: expected each letter once in a term, and those of the result in an operand")
+        return terms, result
 
 
 def _pad(input: torch.Tensor, before: tuple[int, ...], after: tuple[int, ...], value: float) -> torch.Tensor:

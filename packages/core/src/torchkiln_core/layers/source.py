@@ -47,3 +47,54 @@ class Linspace(Layer):
             raise InternalError(f"Linspace: expected a shape of rank 1, got rank {len(shape)}")
         steps = torch.arange(shape[0], dtype=self.dtype)
         return steps * self.delta + self.start
+
+
+def _random(kind: str, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """An empty float32 tensor to be filled, of rank 1 or more."""
+    if dtype not in (torch.float32, torch.float16) or not shape:
+        raise InternalError(f"{kind}: expected float32 or float16 of rank 1 or more, got {dtype} of rank {len(shape)}")
+    return torch.empty(tuple(shape), dtype=torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomUniform(Layer):
+    """Random numbers between ``low`` and ``high`` for a shape given as a size operand.
+
+    Source: TensorRT operator page "Fill", kRANDOM_UNIFORM.
+
+    ``dtype`` is float32 or float16. Engines draw different numbers: only dtype, shape and distribution are defined.
+    """
+
+    low: float
+    high: float
+    dtype: torch.dtype
+
+    shape_operands: ClassVar[tuple[int, ...]] = (0,)
+
+    def run(self, shape: Sequence[int]) -> torch.Tensor:
+        """``[*]``."""
+        if self.low > self.high:
+            raise InternalError(f"RandomUniform: expected low <= high, got {self.low} and {self.high}")
+        return _random("RandomUniform", self.dtype, shape).uniform_(self.low, self.high).to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomNormal(Layer):
+    """Normally distributed random numbers for a shape given as a size operand.
+
+    Source: TensorRT operator page "Fill", kRANDOM_NORMAL.
+
+    ``dtype`` is float32 or float16. Engines draw different numbers: only dtype, shape and distribution are defined.
+    """
+
+    mean: float
+    deviation: float
+    dtype: torch.dtype
+
+    shape_operands: ClassVar[tuple[int, ...]] = (0,)
+
+    def run(self, shape: Sequence[int]) -> torch.Tensor:
+        """``[*]``."""
+        if self.deviation < 0:
+            raise InternalError(f"RandomNormal: expected a standard deviation of 0 or more, got {self.deviation}")
+        return _random("RandomNormal", self.dtype, shape).normal_(self.mean, self.deviation).to(self.dtype)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchkiln_core.layers import Concatenation, Gather, GatherMode, Scatter, Slice
+import torch
+
+from torchkiln_core.layers import Concatenation, Gather, GatherMode, OneHot, Scatter, Slice
 from torchkiln_runtime.adapter.definition import Definition
 
 
@@ -47,3 +49,9 @@ def scatter(to: Definition, layer: Scatter, data: Any, indices: Any, updates: An
     if result is not None:
         result.axis = layer.axis
     return result
+
+
+def one_hot(to: Definition, layer: OneHot, indices: Any, values: Any) -> Any:
+    """``IOneHotLayer``; its depth is a 0-d constant."""
+    depth = to.constant(torch.tensor(layer.depth, dtype=torch.int32))
+    return to.network.add_one_hot(indices, values, depth, layer.axis)

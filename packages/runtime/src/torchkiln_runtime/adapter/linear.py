@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchkiln_core import BuildError
-from torchkiln_core.layers import Convolution, Deconvolution, MatrixMultiply, Pooling
+from torchkiln_core.layers import Convolution, Deconvolution, Einsum, MatrixMultiply, Pooling
 from torchkiln_runtime.adapter.definition import Definition
 
 Kernel = Any | torch.Tensor
@@ -18,6 +18,11 @@ def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> An
     """``IMatrixMultiplyLayer``."""
     ops = to.trt.MatrixOperation
     return to.network.add_matrix_multiply(a, getattr(ops, layer.left.value), b, getattr(ops, layer.right.value))
+
+
+def einsum(to: Definition, layer: Einsum, *inputs: Any) -> Any:
+    """``IEinsumLayer``."""
+    return to.network.add_einsum(list(inputs), layer.equation)
 
 
 def convolution(to: Definition, layer: Convolution, input: Any, kernel: Kernel, bias: Kernel | None = None) -> Any:

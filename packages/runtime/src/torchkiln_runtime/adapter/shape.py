@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchkiln_core.layers import Constant, Linspace, Shape, Shuffle
+from torchkiln_core.layers import Constant, Linspace, RandomNormal, RandomUniform, Shape, Shuffle
 from torchkiln_runtime.adapter.definition import Definition
 
 
@@ -45,4 +45,23 @@ def linspace(to: Definition, layer: Linspace, size: Any) -> Any:
     result.set_input(0, size)
     result.set_input(1, to.constant(torch.tensor(layer.start, dtype=layer.dtype)))
     result.set_input(2, to.constant(torch.tensor([layer.delta], dtype=layer.dtype)))
+    return result
+
+
+def random_uniform(to: Definition, layer: RandomUniform, size: Any) -> Any:
+    """``IFillLayer``."""
+    return _random(to, to.trt.FillOperation.RANDOM_UNIFORM, layer.dtype, size, (layer.low, layer.high))
+
+
+def random_normal(to: Definition, layer: RandomNormal, size: Any) -> Any:
+    """``IFillLayer``."""
+    return _random(to, to.trt.FillOperation.RANDOM_NORMAL, layer.dtype, size, (layer.mean, layer.deviation))
+
+
+def _random(to: Definition, op: Any, dtype: torch.dtype, size: Any, parameters: tuple[float, float]) -> Any:
+    result = to.network.add_fill(to.dims((1,) * size.shape[0]), op, to.dtype(dtype))
+    if result is None:
+        return None
+    result.alpha, result.beta = parameters
+    result.set_input(0, size)
     return result

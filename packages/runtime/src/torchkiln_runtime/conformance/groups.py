@@ -16,6 +16,8 @@ from torchkiln_runtime.conformance.control_flow_rows import control_flow_rows
 from torchkiln_runtime.conformance.indexing_rows import indexing_rows
 from torchkiln_runtime.conformance.linear_rows import linear_rows
 from torchkiln_runtime.conformance.pointwise_rows import pointwise_rows
+from torchkiln_runtime.conformance.quantization_rows import quantization_rows
+from torchkiln_runtime.conformance.random_rows import random_rows
 from torchkiln_runtime.conformance.reduction_rows import reduction_rows
 from torchkiln_runtime.conformance.resampling_rows import resampling_rows
 from torchkiln_runtime.conformance.row import SIZES, Row
@@ -28,7 +30,16 @@ _MIN = {name: size.min for name, size in SIZES.items()}
 
 def all_rows() -> tuple[Row, ...]:
     """Every row of the table, those of a layer together."""
-    rows = (*pointwise_rows(), *reduction_rows(), *indexing_rows(), *linear_rows(), *resampling_rows(), *control_flow_rows())
+    rows = (
+        *pointwise_rows(),
+        *reduction_rows(),
+        *indexing_rows(),
+        *linear_rows(),
+        *resampling_rows(),
+        *quantization_rows(),
+        *random_rows(),
+        *control_flow_rows(),
+    )
     order = {layer: index for index, layer in enumerate(dict.fromkeys(row.layer for row in rows))}
     return tuple(sorted(rows, key=lambda row: order[row.layer]))
 

@@ -12,6 +12,7 @@ from torchkiln_core.layers import (
     Gather,
     GatherMode,
     Linspace,
+    OneHot,
     Scatter,
     ScatterMode,
     Shape,
@@ -30,6 +31,7 @@ def indexing_rows() -> Iterator[Row]:
         yield from _joins(dtype)
         yield from _gathers(dtype)
         yield from _scatters(dtype)
+        yield from _one_hot(dtype)
         yield from _shuffles(dtype)
     yield from _sources()
 
@@ -107,6 +109,21 @@ def _scatters(dtype: torch.dtype) -> Iterator[Row]:
         ):
             operands = (Operand(shapes[0], dtype, edges), Operand(shapes[1], index, fill), Operand(shapes[2], dtype, random))
             yield Row("Scatter", f"{case} {kind}", dtype, operands, apply(layer), exact=True)
+
+
+def _one_hot(dtype: torch.dtype) -> Iterator[Row]:
+    held = (0, 1) if dtype is torch.bool else (2, -3)
+    for case, shape, index, axis in (
+        ("last", ("n", 3), torch.int32, 2),
+        ("first", ("n", "m"), torch.int64, 0),
+        ("middle", ("n", 3), torch.int64, 1),
+        ("scalar", (), torch.int32, 0),
+    ):
+
+        def write(net: Network, indices: Value, axis: int = axis) -> Value:
+            return net.add(OneHot(5, axis), indices, net.constant(torch.tensor(held).to(dtype)))
+
+        yield Row("OneHot", case, dtype, (Operand(shape, index, below(5)),), write, exact=True)
 
 
 def _shuffles(dtype: torch.dtype) -> Iterator[Row]:

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import torch
 
 from torchkiln_core import Layer, Network, Value
-from torchkiln_core.layers import Convolution, Deconvolution, MatrixMultiply, MatrixOp, Pooling, PoolingKind
+from torchkiln_core.layers import Convolution, Deconvolution, Einsum, MatrixMultiply, MatrixOp, Pooling, PoolingKind
 from torchkiln_runtime.conformance.fills import EDGE_COUNT, edges, one_zero, random
-from torchkiln_runtime.conformance.row import FLOATS, Operand, Row, Writer, apply
+from torchkiln_runtime.conformance.row import FLOATS, Operand, Row, Shape, Writer, apply
 
 
 def linear_rows() -> Iterator[Row]:
     """Every layer with windows or products."""
     for dtype in FLOATS:
         yield from _products(dtype)
+        yield from _einsums(dtype)
         yield from _convolutions(dtype)
         yield from _deconvolutions(dtype)
         yield from _poolings(dtype)
@@ -41,6 +42,24 @@ def _products(dtype: torch.dtype) -> Iterator[Row]:
         yield Row("MatrixMultiply", case, dtype, operands, apply(MatrixMultiply(*ops)), relaxed=16)
     operands = (Operand(("n", EDGE_COUNT), dtype, edges), Operand((EDGE_COUNT, 3), dtype, random))
     yield Row("MatrixMultiply", "edges", dtype, operands, apply(MatrixMultiply()), relaxed=16)
+
+
+def _einsums(dtype: torch.dtype) -> Iterator[Row]:
+    cases: tuple[tuple[str, tuple[Shape, ...]], ...] = (
+        ("ij,jk->ik", (("n", 24), (24, "m"))),
+        ("bij,bkj->bik", (("n", "m", 8), ("n", 5, 8))),
+        ("bhqd,bhkd->bhqk", (("n", 2, "m", 8), (1, 2, "k", 8))),
+        ("ij->ji", (("n", 7),)),
+        ("ij->i", (("n", 24),)),
+        ("i,i->", ((24,), (24,))),
+        ("i,j->ij", (("n",), ("m",))),
+        ("ij,jk,kl->il", (("n", 8), (8, 6), (6, "m"))),
+        ("bi,bi->bi", (("n", 9), (1, 9))),
+        ("i,->i", (("n",), ())),
+    )
+    for equation, shapes in cases:
+        operands = tuple(Operand(shape, dtype, random) for shape in shapes)
+        yield Row("Einsum", equation, dtype, operands, apply(Einsum(equation)), relaxed=16)
 
 
 def _held(layer: Layer, kernel: tuple[int, ...], bias: int | None, dtype: torch.dtype) -> Writer:
