@@ -122,7 +122,7 @@ def test_iterators_and_collected_values_have_axes_and_directions(axis, reverse):
         net.output("y", value)
     given = torch.arange(9.0).reshape(3, 3)
     seen = list(given.unbind(axis))[:: -1 if reverse else 1]
-    expected = [torch.stack(seen[:: -1 if how.kind is LoopOutput.REVERSE else 1], how.axis) for how in outs]
+    expected = [torch.stack(seen[:: -1 if how.order is LoopOutput.REVERSE else 1], how.axis) for how in outs]
     assert_same(tuple(expected), Interpreter(net)(given))
 
 
@@ -306,6 +306,17 @@ def test_a_condition_is_one_bool_that_can_change(net, until, message):
     x = _x(net, 2)
     with pytest.raises(InternalError, match=message):
         looped(net, (x,), (x,), lambda body, x, y: ew(body, "SUM", x, y), until)
+
+
+def test_a_condition_has_no_bodies(net):
+    x = _x(net, 2)
+
+    def until(body, x):
+        flag = ew(body, "LESS", total(body, x), scalar(body, 1.0, F32))
+        return branch(body, flag, (flag,), _same, _same)
+
+    with pytest.raises(InternalError, match="without loops and conditionals"):
+        looped(net, (x,), (), lambda body, x: x, until)
 
 
 def test_nothing_is_collected_under_a_condition(net):

@@ -119,6 +119,27 @@ def test_a_loop_over_nothing(make_dynamic, ahead, low):
     assert torch.equal(seen, torch.ones(2, low))
 
 
+@pytest.mark.parametrize("picked", [0, 1])
+def test_a_loop_in_a_conditional_needs_not_all_its_outputs(empty, ahead, picked):
+    net, n = empty
+    p, x, initial = net.input("p", torch.bool, ()), net.input("x", F32, (n, 2)), net.input("initial", F32, (n, 2))
+    then, otherwise = net.body("then"), net.body("otherwise")
+    given, start = operand_input(then, "x", x), operand_input(then, "initial", initial)
+    body = then.body("body")
+    state, other = recurrence_input(body, "state", given), recurrence_input(body, "other", start)
+    body.output("next", body.add(NEG, state))
+    body.output("next", body.add(ADD, other, other))
+    results = then.add_many(Loop(body), None, then.size_tensor((3,)), given, start)
+    then.add(EXP, results[1 - picked])
+    then.output("y", results[picked])
+    operand_input(otherwise, "x", x)
+    otherwise.output("y", otherwise.add(EXP, operand_input(otherwise, "initial", initial)))
+    net.output("y", net.add(IfConditional(then, otherwise), p, x, initial))
+    a, b = torch.randn(3, 2), torch.randn(3, 2)
+    (y,) = agree(net, ahead, torch.tensor(True), a, b)
+    assert torch.equal(y, (-a, b * 8)[picked])
+
+
 def test_outputs_of_bodies_share_no_memory():
     net = Network()
     p, x = net.input("p", torch.bool, ()), net.input("x", F32, (2,))

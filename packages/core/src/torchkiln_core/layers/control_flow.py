@@ -74,7 +74,7 @@ class LoopOutput(enum.Enum):
 class Collected:
     """A value of the body of which the loop returns those of all trips, stacked along the new ``axis``, in reverse the last trip first."""
 
-    kind: LoopOutput = LoopOutput.CONCATENATE
+    order: LoopOutput = LoopOutput.CONCATENATE
     axis: int = 0
 
 
@@ -186,7 +186,7 @@ class Loop(Layer):
         if trips:
             columns = zip(*trips, strict=True)
             return [
-                torch.stack(column[::-1] if how.kind is LoopOutput.REVERSE else column, how.axis)
+                torch.stack(column[::-1] if how.order is LoopOutput.REVERSE else column, how.axis)
                 for column, how in zip(columns, self.collected, strict=True)
             ]
         shapes = self._shapes_of_collected(operands) if self.collected else []
@@ -214,6 +214,8 @@ class Loop(Layer):
             raise InternalError("Loop: expected no collected values where a condition ends the loop")
         if len(condition.outputs) != 1:
             raise InternalError(f"Loop: expected a condition with one output, got {len(condition.outputs)}")
+        if any(step.layer.bodies() for step in condition.steps):
+            raise InternalError("Loop: expected a condition without loops and conditionals, for which TensorRT fails to build")
         (_, flag) = condition.outputs[0]
         _expect("Loop: condition", flag, torch.bool, (), condition)
         needed = {flag}

@@ -20,9 +20,11 @@ class Bodies(Protocol):
 
     Attributes:
         name: Name of the layer in the record.
+        needed: Which of its outputs the network reads; ``None`` may stand for the others.
     """
 
     name: str
+    needed: tuple[bool, ...]
 
     def write(self, body: Network, tensors: Sequence[Any]) -> list[Any]:
         """Writes the layers of ``body`` with ``tensors`` as its inputs, and returns its outputs."""
@@ -37,8 +39,8 @@ def if_conditional(to: Definition, layer: IfConditional, bodies: Bodies, conditi
     tensors = [_named(conditional.add_input(tensor), bodies, f"input_{index}").get_output(0) for index, tensor in enumerate(operands)]
     branches = [_distinct(to, body, bodies.write(body, tensors)) for body in (layer.then, layer.otherwise)]
     return tuple(
-        _named(conditional.add_output(then, otherwise), bodies, f"output_{index}").get_output(0)
-        for index, (then, otherwise) in enumerate(zip(*branches, strict=True))
+        _named(conditional.add_output(then, otherwise), bodies, f"output_{index}").get_output(0) if needed else None
+        for index, (then, otherwise, needed) in enumerate(zip(*branches, bodies.needed, strict=True))
     )
 
 
@@ -72,13 +74,18 @@ def loop(to: Definition, layer: Loop, bodies: Bodies, count: Any | None, length:
     values = bodies.write(layer.body, (*state, *(iterator.get_output(0) for iterator in iterators), *others))
     for recurrence, value in zip(recurrences, values, strict=False):
         recurrence.set_input(1, value)
-    last = [result.add_loop_output(tensor, to.trt.LoopOutput.LAST_VALUE, 0) for tensor in state]
-    stacks = []
-    for value, how in zip(values[len(state) :], layer.collected, strict=True):
-        stack = result.add_loop_output(value, getattr(to.trt.LoopOutput, how.kind.value), how.axis)
-        stack.set_input(1, limit)
-        stacks.append(stack)
-    return tuple(_named(output, bodies, f"output_{index}").get_output(0) for index, output in enumerate((*last, *stacks)))
+    kinds = [(to.trt.LoopOutput.LAST_VALUE, 0)] * len(state)
+    kinds += [(getattr(to.trt.LoopOutput, how.order.value), how.axis) for how in layer.collected]
+    outputs: list[Any] = []
+    for value, (kind, axis), needed in zip((*state, *values[len(state) :]), kinds, bodies.needed, strict=True):
+        if not needed:
+            outputs.append(None)
+            continue
+        output = _named(result.add_loop_output(value, kind, axis), bodies, f"output_{len(outputs)}")
+        if kind != to.trt.LoopOutput.LAST_VALUE:
+            output.set_input(1, limit)
+        outputs.append(output.get_output(0))
+    return tuple(outputs)
 
 
 def _limit(to: Definition, count: Any | None) -> Any | None:

@@ -114,6 +114,7 @@ class Replay:
         self._log = log
         self._tensors: dict[Value, Any] = {}
         self._constants = {step.outputs[0]: step for step in network.steps if isinstance(step.layer, Constant)}
+        self._needed = _needed(network)
 
     def write(self) -> None:
         """Inputs, layers, outputs.
@@ -124,10 +125,7 @@ class Replay:
         """
         for index, value in enumerate(self._record.inputs):
             self._write_input(index, value)
-        for step in self._record.steps:
-            # Constants are written where a layer needs them as a tensor; kernels never are.
-            if not isinstance(step.layer, Constant):
-                self._write_step(step)
+        self._write_steps()
         for index, (_, value) in enumerate(self._record.outputs):
             self._write_output(index, value)
 
@@ -136,10 +134,14 @@ class Replay:
         for value, tensor in zip(self._record.inputs, tensors, strict=True):
             self._check(owner, value, tensor)
             self._tensors[value] = tensor
-        for step in self._record.steps:
-            if not isinstance(step.layer, Constant):
-                self._write_step(step)
+        self._write_steps()
         return [self._tensor(value) for _, value in self._record.outputs]
+
+    def _write_steps(self) -> None:
+        for step in self._record.steps:
+            # Constants are written where a layer needs them as a tensor; kernels never are.
+            if not isinstance(step.layer, Constant) and not self._needed.isdisjoint(step.outputs):
+                self._write_step(step)
 
     def _write_input(self, index: int, value: Value) -> None:
         sizes = [size if isinstance(size, int) else -1 for size in value.shape]
@@ -157,7 +159,7 @@ class Replay:
             raise InternalError(f"{step.layer.kind()}: no function writes this layer", layer=step.name, where=step.where)
         operands = [self._operand(step, index, value) for index, value in enumerate(step.inputs)]
         if step.layer.bodies():
-            operands.insert(0, _Bodies(self._to, self._log, step))
+            operands.insert(0, _Bodies(self._to, self._log, step, tuple(value in self._needed for value in step.outputs)))
         self._log.errors.clear()
         try:
             result = writer(self._to, step.layer, *operands)
@@ -172,6 +174,8 @@ class Replay:
             else:
                 tensors = result if isinstance(result, tuple) else (result,)
             for value, tensor in zip(step.outputs, tensors, strict=True):
+                if tensor is None and value not in self._needed:
+                    continue
                 self._check(step, value, tensor)
                 self._tensors[value] = tensor
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
@@ -230,11 +234,21 @@ class Replay:
         )
 
 
+def _needed(network: Network) -> set[Value]:
+    """The values that outputs depend on. Inside conditionals TensorRT fails on a loop or conditional with an output that nobody reads."""
+    needed = {value for _, value in network.outputs}
+    for step in reversed(network.steps):
+        if not needed.isdisjoint(step.outputs):
+            needed.update(value for value in step.inputs if value is not None)
+    return needed
+
+
 class _Bodies:
     """Writes the bodies of the layer of one step."""
 
-    def __init__(self, to: Definition, log: Collection, step: Step) -> None:
+    def __init__(self, to: Definition, log: Collection, step: Step, needed: tuple[bool, ...]) -> None:
         self.name = step.name
+        self.needed = needed
         self._to = to
         self._log = log
         self._step = step
