@@ -23,7 +23,7 @@ from torchkiln_core.options import BuildOptions, LoweringOptions, Options, Parti
 from torchkiln_core.partition import Partition, Segment
 from torchkiln_core.plan import Binding, Plan, Target
 from torchkiln_core.program import InputKind, Program, ProgramInput
-from torchkiln_core.record import from_record, network_key, to_record
+from torchkiln_core.record import from_record, network_key, on_host, to_record
 from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_core.size import Size
 from torchkiln_core.spec import Dim, DimRange, TensorSpec
@@ -69,6 +69,7 @@ __all__ = [
     "from_record",
     "module_path",
     "network_key",
+    "on_host",
     "source_of",
     "to_record",
 ]

@@ -11,7 +11,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import sympy
@@ -82,10 +82,16 @@ def from_record(record: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
         raise PlanFormatError(f"network record: {type(error).__name__}: {error}") from error
 
 
-def network_key(network: Network, options: Mapping[str, Any]) -> str:
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of ``tensor`` ``[*]`` in a contiguous tensor on the host: itself where it is one."""
+    return tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+
+
+def network_key(network: Network, options: Mapping[str, Any], read: Callable[[torch.Tensor], torch.Tensor] = on_host) -> str:
     """Hash of the layers, constants and ranges, and of the options that change what is built.
 
-    Names, source lines and the names of symbols do not enter: two programs that build the same engine share a key.
+    Names, source lines and the names of symbols do not enter: two programs that build the same engine share a key. ``read`` gives the
+    elements of a constant as ``on_host`` does.
     """
     record, tensors = to_record(network)
     symbols = {name: f"d{index}" for index, name in enumerate(_symbols_in_order(network))}
@@ -96,7 +102,7 @@ def network_key(network: Network, options: Mapping[str, Any]) -> str:
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
     for tensor in tensors.values():
-        _feed(digest, tensor)
+        _feed(digest, read(tensor))
     return digest.hexdigest()
 
 
@@ -156,9 +162,8 @@ def _symbols_in_order(network: Network) -> list[str]:
     return found
 
 
-def _feed(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
-    """Hashes the elements of a tensor ``[*]`` in place; only those on a GPU or with gaps between them are copied."""
-    dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+def _feed(digest: hashlib._Hash, dense: torch.Tensor) -> None:
+    """Hashes the elements of a contiguous host tensor ``[*]`` in place."""
     size_bytes = dense.numel() * dense.element_size()
     if size_bytes:
         digest.update((ctypes.c_char * size_bytes).from_address(dense.data_ptr()))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from typing import Any
 
 import torch
 
 from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Plan, Step, Target, network_key
-from torchkiln_runtime.adapter import Definition, Replay, input_name
+from torchkiln_runtime.adapter import Definition, HostConstants, Replay, input_name
 from torchkiln_runtime.library import Collection, Library, require_library
 from torchkiln_runtime.precision import effective_tf32, tf32_scope
 from torchkiln_runtime.reference import bindings_of
@@ -39,45 +40,75 @@ class TensorRTBuilder:
                 already uses the other ``allow_tf32``.
             InternalError: TensorRT infers another dtype or shape than the record has.
         """
+        return self.prepare(network).build()
+
+    def key(self, network: Network) -> str:
+        """The key that the plan of ``network`` would have.
+
+        Raises:
+            BuildError: As ``build``, of the library and the targets.
+        """
+        return self.prepare(network).key
+
+    def prepare(self, network: Network) -> PreparedBuild:
+        """A build that has not begun.
+
+        Raises:
+            BuildError: As ``build``, of the library and the targets.
+        """
         library = self._library or require_library()
-        targets = resolve_targets(self._options.targets, library)
+        return PreparedBuild(network, self._options, library, resolve_targets(self._options.targets, library))
+
+
+class PreparedBuild:
+    """The build of one network: its key first, then its plan, with every constant copied to the host once at most."""
+
+    def __init__(self, network: Network, options: BuildOptions, library: Library, targets: Targets) -> None:
+        self._network = network
+        self._options = options
+        self._library = library
+        self._targets = targets
+        self._target = Target(library.name, library.version, targets.names)
+        self._allow_tf32 = effective_tf32(library, options.allow_tf32)
+        self._constants = HostConstants()
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A hash of the network's record, the options that enter it and the target."""
+        fields = dataclasses.fields(self._options)
+        keyed = {field.name: getattr(self._options, field.name) for field in fields if field.metadata["keyed"] and field.name != "targets"}
+        keyed["allow_tf32"] = self._allow_tf32
+        return network_key(self._network, {**keyed, "target": str(self._target), "gpu": self._targets.gpu}, self._constants)
+
+    def build(self) -> Plan:
+        """Builds the plan.
+
+        Raises:
+            BuildError: As ``TensorRTBuilder.build``.
+            InternalError: As ``TensorRTBuilder.build``.
+        """
+        network, library = self._network, self._library
         inputs, outputs = bindings_of(network)
         if not outputs:
             raise InternalError("network: no outputs")
         symbols = find_symbols(inputs)
         specs = network.specs()
         ShapeRules(inputs, outputs, symbols, [(spec.min_shape, spec.max_shape) for spec in specs])
-        allow_tf32 = effective_tf32(library, self._options.allow_tf32)
+        key = self.key
         start = time.perf_counter()
-        with library.messages.collect("torchkiln.build") as log, tf32_scope(library, allow_tf32, BuildError):
-            data = _Build(library, self._options, log).run(network, targets)
+        with library.messages.collect("torchkiln.build") as log, tf32_scope(library, self._allow_tf32, BuildError):
+            data = _Build(library, self._options, log).run(network, self._targets, self._constants)
         build_ms = (time.perf_counter() - start) * 1e3
         return Plan(
             data=data,
             inputs=inputs,
             outputs=outputs,
             symbols=symbols,
-            target=Target(library.name, library.version, targets.names),
-            key=self._key(network, library, targets),
+            target=self._target,
+            key=key,
             build_ms=build_ms,
-            allow_tf32=allow_tf32,
+            allow_tf32=self._allow_tf32,
         )
-
-    def key(self, network: Network) -> str:
-        """The key that the plan of ``network`` would have: a hash of its record, the options that enter it and the target.
-
-        Raises:
-            BuildError: As ``build``, of the library and the targets.
-        """
-        library = self._library or require_library()
-        return self._key(network, library, resolve_targets(self._options.targets, library))
-
-    def _key(self, network: Network, library: Library, targets: Targets) -> str:
-        fields = dataclasses.fields(self._options)
-        keyed = {field.name: getattr(self._options, field.name) for field in fields if field.metadata["keyed"] and field.name != "targets"}
-        keyed["allow_tf32"] = effective_tf32(library, self._options.allow_tf32)
-        target = Target(library.name, library.version, targets.names)
-        return network_key(network, {**keyed, "target": str(target), "gpu": targets.gpu})
 
 
 class _Build:
@@ -87,12 +118,12 @@ class _Build:
         self._options = options
         self._log = log
 
-    def run(self, network: Network, targets: Targets) -> torch.Tensor:
-        """The serialized engine, uint8 ``[size]``."""
+    def run(self, network: Network, targets: Targets, constants: HostConstants) -> torch.Tensor:
+        """The serialized engine, uint8 ``[size]``; lets go of the constants."""
         builder = self._trt.Builder(self._library.logger)
         if builder is None:
             raise self._failure("made no builder")
-        definition = Definition(self._library, builder.create_network(self._network_flags()))
+        definition = Definition(self._library, builder.create_network(self._network_flags()), constants)
         config = builder.create_builder_config()
         self._configure(config, targets)
         self._add_profile(builder, config, network)
@@ -102,8 +133,9 @@ class _Build:
         serialized = builder.build_serialized_network(definition.network, config)
         if serialized is None:
             raise self._failure(f"built no engine for {', '.join(targets.names)}", self._guilty(network))
-        definition.kept.clear()
-        return torch.frombuffer(bytearray(serialized), dtype=torch.uint8)
+        constants.clear()
+        # The tensor keeps TensorRT's memory alive; a copy would double the plan while the builder still holds its own.
+        return torch.frombuffer(serialized, dtype=torch.uint8)
 
     def _network_flags(self) -> int:
         flags = self._trt.NetworkDefinitionCreationFlag

@@ -36,13 +36,13 @@ class CachedBuilder:
             BuildError: As ``TensorRTBuilder.build``.
         """
         start = time.perf_counter()
-        key = self._builder.key(network)
-        plan = self._cache.get(key)
+        prepared = self._builder.prepare(network)
+        plan = self._cache.get(prepared.key)
         if plan is None:
-            plan = self._builder.build(network)
+            plan = prepared.build()
             self._cache.put(plan)
             return plan
-        _log.info("plan %s taken from the cache", key[:12])
+        _log.info("plan %s taken from the cache", plan.key[:12])
         inputs, outputs = bindings_of(network)
         build_ms = (time.perf_counter() - start) * 1e3
         return dataclasses.replace(plan, inputs=inputs, outputs=outputs, symbols=find_symbols(inputs), build_ms=build_ms)
