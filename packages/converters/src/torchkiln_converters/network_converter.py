@@ -11,6 +11,7 @@ import torch.fx
 
 from torchkiln_converters.arrival import NotStatic
 from torchkiln_converters.registry import ConverterRegistry
+from torchkiln_converters.simplify import simplify
 from torchkiln_core import ConversionError, InternalError, KilnError, Network, OpCall, Program, Segment, Value, source_of
 from torchkiln_core.inference import fake_mode_of, statically_equal
 from torchkiln_core.layers import Shuffle
@@ -31,7 +32,9 @@ class NetworkConverter:
             ConversionError: A call has no converter, or its converter refuses it.
             InternalError: A converter broke its contract.
         """
-        return _Conversion(self.registry, segment, program).run()
+        network = _Conversion(self.registry, segment, program).run()
+        simplify(network)
+        return network
 
 
 class _Conversion:
