@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.errors import InternalError
-from torchkiln_core.layers.checks import floating, same_dtype, same_rank
+from torchkiln_core.layers.checks import floating, is_real, same_dtype, same_rank
 from torchkiln_core.network import Layer
 
 
@@ -251,3 +252,18 @@ class Select(Layer):
         if condition.dtype is not torch.bool:
             raise InternalError(f"Select: expected a bool condition, got {condition.dtype}")
         return torch.where(condition, then, otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class ParametricRelu(Layer):
+    """``x`` where it is not negative, else ``slope * x``. Source: TensorRT operator page "ParametricReLU"."""
+
+    def run(self, input: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+        """``[*], [*] -> [*]``, floating, of one dtype and rank; the slopes broadcast to the input."""
+        floating("ParametricRelu", input)
+        same_dtype("ParametricRelu", input, slope)
+        same_rank("ParametricRelu", input, slope)
+        for dim, (size, slopes) in enumerate(zip(input.shape, slope.shape, strict=True)):
+            if statically_known_true(slopes != 1) and statically_known_true(slopes != size):
+                raise InternalError(f"ParametricRelu: expected 1 or {size} slopes in dimension {dim}, got {slopes}")
+        return torch.where(input < 0, slope * input, input) if is_real(input) else input.new_empty(input.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchkiln_core.layers import Activation, Cast, Elementwise, Select, Unary
+from torchkiln_core.layers import Activation, Cast, Elementwise, ParametricRelu, Select, Unary
 from torchkiln_runtime.adapter.definition import Definition
 
 
@@ -35,3 +35,8 @@ def elementwise(to: Definition, layer: Elementwise, left: Any, right: Any) -> An
 def select(to: Definition, layer: Select, condition: Any, then: Any, otherwise: Any) -> Any:
     """``ISelectLayer``."""
     return to.network.add_select(condition, then, otherwise)
+
+
+def parametric_relu(to: Definition, layer: ParametricRelu, input: Any, slope: Any) -> Any:
+    """``IParametricReLULayer``."""
+    return to.network.add_parametric_relu(input, slope)

@@ -10,7 +10,9 @@ import sympy
 
 from torchkiln_core import BuildError, InternalError, Layer, Network, Size, Step, Value
 from torchkiln_core.layers import (
+    NMS,
     Activation,
+    Attention,
     Cast,
     Concatenation,
     Constant,
@@ -23,17 +25,21 @@ from torchkiln_core.layers import (
     Gather,
     GridSample,
     IfConditional,
+    KVCacheUpdate,
     Linspace,
     Loop,
     MatrixMultiply,
+    NonZero,
     Normalization,
     OneHot,
+    ParametricRelu,
     Pooling,
     Quantize,
     RandomNormal,
     RandomUniform,
     Reduce,
     Resize,
+    RotaryEmbedding,
     Scatter,
     Select,
     Shape,
@@ -43,13 +49,25 @@ from torchkiln_core.layers import (
     TopK,
     Unary,
 )
-from torchkiln_runtime.adapter import control_flow, indexing, linear, pointwise, quantization, reduction, resampling, shape
+from torchkiln_runtime.adapter import (
+    attention,
+    control_flow,
+    data_dependent,
+    indexing,
+    linear,
+    pointwise,
+    quantization,
+    reduction,
+    resampling,
+    shape,
+)
 from torchkiln_runtime.adapter.definition import Definition
 from torchkiln_runtime.library import Collection
 
 WRITERS: Mapping[type[Layer], Callable[..., Any]] = types.MappingProxyType(
     {
         Activation: pointwise.activation,
+        Attention: attention.attention,
         Cast: pointwise.cast,
         Concatenation: indexing.concatenation,
         Constant: shape.constant,
@@ -62,17 +80,22 @@ WRITERS: Mapping[type[Layer], Callable[..., Any]] = types.MappingProxyType(
         Gather: indexing.gather,
         GridSample: resampling.grid_sample,
         IfConditional: control_flow.if_conditional,
+        KVCacheUpdate: attention.kv_cache_update,
         Linspace: shape.linspace,
         Loop: control_flow.loop,
         MatrixMultiply: linear.matrix_multiply,
+        NMS: data_dependent.nms,
+        NonZero: data_dependent.non_zero,
         Normalization: reduction.normalization,
         OneHot: indexing.one_hot,
+        ParametricRelu: pointwise.parametric_relu,
         Pooling: linear.pooling,
         Quantize: quantization.quantize,
         RandomNormal: shape.random_normal,
         RandomUniform: shape.random_uniform,
         Reduce: reduction.reduce,
         Resize: resampling.resize,
+        RotaryEmbedding: attention.rotary_embedding,
         Scatter: indexing.scatter,
         Select: pointwise.select,
         Shape: shape.shape,

@@ -12,7 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from torchkiln_core import DimRange, Network
+from torchkiln_runtime.conformance.attention_rows import attention_rows
 from torchkiln_runtime.conformance.control_flow_rows import control_flow_rows
+from torchkiln_runtime.conformance.data_dependent_rows import data_dependent_rows
 from torchkiln_runtime.conformance.indexing_rows import indexing_rows
 from torchkiln_runtime.conformance.linear_rows import linear_rows
 from torchkiln_runtime.conformance.pointwise_rows import pointwise_rows
@@ -38,6 +40,8 @@ def all_rows() -> tuple[Row, ...]:
         *resampling_rows(),
         *quantization_rows(),
         *random_rows(),
+        *attention_rows(),
+        *data_dependent_rows(),
         *control_flow_rows(),
     )
     order = {layer: index for index, layer in enumerate(dict.fromkeys(row.layer for row in rows))}
@@ -97,7 +101,7 @@ def _parts(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
 
 def write_group(group: Group) -> tuple[Network, tuple[int, ...]]:
     """The network of a group, and how many outputs each row has."""
-    net, sizes = _dynamic_network() if group.dynamic else (Network(), dict[str, Any](_OPT))
+    net, sizes = _dynamic_network() if group.dynamic else _static_network()
     counts = []
     for index, row in enumerate(group.rows):
         with net.scope(f"row_{index}", row.name):
@@ -108,6 +112,11 @@ def write_group(group: Group) -> tuple[Network, tuple[int, ...]]:
             net.output(f"row_{index}_{place}", value)
         counts.append(len(outputs))
     return net, tuple(counts)
+
+
+def _static_network() -> tuple[Network, dict[str, Any]]:
+    # A shape environment also for fixed sizes: those of some results depend on data.
+    return Network(fake_mode=FakeTensorMode(shape_env=ShapeEnv())), dict(_OPT)
 
 
 def _dynamic_network() -> tuple[Network, dict[str, Any]]:

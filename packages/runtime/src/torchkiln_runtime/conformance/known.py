@@ -8,6 +8,7 @@ from collections.abc import Mapping
 _HALF_NAN = "NaN in half precisions is kept by CLIP and becomes 1 in HARD_SIGMOID"
 _EXTREME = "MAX and MIN of NaN or of zeros of two signs may give either operand"
 _ALL_NAN = "MAX and MIN of nothing but NaN are NaN with static shapes"
+_NO_RUNNER = "TensorRT-RTX has no layers whose results have sizes that depend on data"
 _OVERFLOW = "GELU of the largest finite number is infinite"
 
 KNOWN: Mapping[str, str] = {
@@ -26,6 +27,9 @@ KNOWN: Mapping[str, str] = {
     "Reduce/SUM edges/float*": "SUM of nothing but -0.0 may be -0.0",
     "Reduce/AVG edges/float*": "AVG of nothing but -0.0 may be -0.0, and sums in float16 overflow",
     "TopK/MIN edges/*float*": "MIN gives NaN a wrong index",
+    "NonZero/*": _NO_RUNNER,
+    "NMS/*": _NO_RUNNER,
+    "KVCacheUpdate/*": "TensorRT writes caches in place, and engines bind inputs and outputs apart",
     "Deconvolution/*/bfloat16": "there is no deconvolution in bfloat16",
 }
 """What differs, by a pattern of row names (``Activation/RELU edges/*``). A pattern that matches no difference any more is an error."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from torchkiln_core.layers import Activation, ActivationKind, Cast, Elementwise, ElementwiseOp, Select, Unary, UnaryOp
+from torchkiln_core.layers import Activation, ActivationKind, Cast, Elementwise, ElementwiseOp, ParametricRelu, Select, Unary, UnaryOp
 from torchkiln_runtime.conformance.fills import EDGE_COUNT, divisors, edges, in_range, ordered, positive, random
 from torchkiln_runtime.conformance.row import ALL, FLOATS, INTEGERS, NUMBERS, Fill, Operand, Row, Shape, apply
 
@@ -54,6 +54,7 @@ def pointwise_rows() -> Iterator[Row]:
     yield from _unary()
     yield from _elementwise()
     yield from _selects()
+    yield from _parametric_relus()
 
 
 def _casts() -> Iterator[Row]:
@@ -146,3 +147,14 @@ def _selects() -> Iterator[Row]:
         for case, shapes in cases.items():
             operands = (Operand(shapes[0], torch.bool, random), Operand(shapes[1], dtype, edges), Operand(shapes[2], dtype, edges))
             yield Row("Select", case, dtype, operands, apply(Select()), exact=True)
+
+
+def _parametric_relus() -> Iterator[Row]:
+    for dtype in FLOATS:
+        for case, shape, slopes in (
+            ("per element", ("n", EDGE_COUNT), ("n", EDGE_COUNT)),
+            ("per channel", ("n", 3, "m"), (1, 3, 1)),
+            ("one slope", (2, "k"), (1, 1)),
+        ):
+            operands = (Operand(shape, dtype, edges), Operand(slopes, dtype, positive))
+            yield Row("ParametricRelu", case, dtype, operands, apply(ParametricRelu()))

@@ -50,7 +50,7 @@ def _times(layer: Resize, *factors: int) -> Writer:
 
 
 def _nearest(dtype: torch.dtype) -> Iterator[Row]:
-    for coordinates in ResizeCoordinates:
+    for coordinates in ResizeCoordinates if dtype is torch.float32 else (_HALF_PIXEL,):
         for rounding in ResizeRounding if dtype is torch.float32 else (ResizeRounding.FLOOR, ResizeRounding.HALF_DOWN):
             layer = Resize(_NEAREST, coordinates, rounding=rounding)
             operand = Operand(("n", 2, 4, 5), dtype, edges)
