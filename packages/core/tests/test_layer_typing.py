@@ -9,27 +9,38 @@ from torchkiln_core import InternalError, Network
 from torchkiln_core.layers import (
     Activation,
     ActivationKind,
+    Attention,
+    CausalMask,
     Concatenation,
     Convolution,
     Cumulative,
     CumulativeOp,
     Deconvolution,
+    Dequantize,
+    Einsum,
     Elementwise,
     ElementwiseOp,
     Gather,
     GatherMode,
     GridSample,
     Interpolation,
+    KVCacheUpdate,
     Linspace,
     MatrixMultiply,
     MatrixOp,
     Normalization,
+    OneHot,
+    ParametricRelu,
     Pooling,
     PoolingKind,
+    Quantize,
+    RandomNormal,
+    RandomUniform,
     Reduce,
     ReduceOp,
     Resize,
     ResizeCoordinates,
+    RotaryEmbedding,
     Scatter,
     ScatterMode,
     Select,
@@ -49,6 +60,7 @@ CONV = Convolution((1, 1), (0, 0), (0, 0), (1, 1))
 HALF_PIXEL = ResizeCoordinates.HALF_PIXEL
 RESIZE = Resize(Interpolation.LINEAR, HALF_PIXEL, (1, 4))
 GRID = GridSample(Interpolation.LINEAR, SliceMode.FILL, False)
+ROTARY = RotaryEmbedding(interleaved=False)
 NORM = Normalization((1,), 1e-5)
 
 REFUSED = [
@@ -134,6 +146,44 @@ REFUSED = [
         [(F32, 1, 2, 3, 4), (F32, 1, 2, 2, 2)],
         "expected FILL, CLAMP or REFLECT, got WRAP",
     ),
+    (Einsum("ij,jk"), [(F32, 2, 3), (F32, 3, 2)], "Einsum: expected lower-case letters, commas and an arrow, got 'ij,jk'"),
+    (Einsum("...ij->...ji"), [(F32, 2, 3)], "Einsum: expected lower-case letters"),
+    (Einsum("ii->i"), [(F32, 2, 2)], "Einsum ii->i: expected each letter once in a term"),
+    (Einsum("ij->ik"), [(F32, 2, 2)], "and those of the result in an operand"),
+    (Einsum("ij,jk->ik"), [(F32, 2, 3), (F32, 4, 2)], "Einsum ij,jk->ik: expected one size of 'j', got 3 and 4"),
+    (Einsum("ij->ji"), [(F32, 2)], r"Einsum ij->ji: got operands of ranks \[1\]"),
+    (Einsum("ij->ji"), [(I32, 2, 3)], "Einsum: expected float32"),
+    (OneHot(3, 2), [(I64, 2), (F32, 2)], r"OneHot: expected an axis in \[0, 2\), got 2"),
+    (OneHot(3, 0), [(F32, 2), (F32, 2)], "OneHot: expected int32 or int64 indices"),
+    (OneHot(3, 0), [(I64, 2), (F32, 3)], r"OneHot: expected a depth of 1 or more and values \[off, on\], got 3 and \[3\]"),
+    (Quantize(I32), [(F32, 2), (F32,)], "Quantize: expected int8 or float8_e4m3fn, got torch.int32"),
+    (Quantize(I8), [(F32, 2), (F32, 2)], "Quantize: expected a scale of rank 0, got rank 1"),
+    (Quantize(I8, axis=1), [(F32, 2, 3), (F32, 2)], "Quantize: dimension 1 of size 3 has not 2 parts of 1"),
+    (Quantize(I8, axis=2), [(F32, 2, 3), (F32, 2)], "Quantize: expected an axis"),
+    (Quantize(I8, block=(2, 1)), [(F32, 5, 3), (F32, 2, 3)], "Quantize: dimension 0 of size 5 has not 2 parts of 2"),
+    (Quantize(I8, axis=0, block=(2, 1)), [(F32, 4, 3), (F32, 2, 3)], "Quantize: expected an axis or a block, got both"),
+    (Quantize(I8), [(F32,), (F32,)], "Quantize: expected an input of rank 1 or more"),
+    (Quantize(I8), [(F32, 2), (I32,)], "Quantize: expected float32"),
+    (Dequantize(F32), [(I32, 2), (F32,)], "Dequantize: expected int8 or float8_e4m3fn, got torch.int32"),
+    (Dequantize(I32), [(I8, 2), (F32,)], "Dequantize: expected float32, float16 or bfloat16, got torch.int32"),
+    (ParametricRelu(), [(F32, 2, 3), (F32, 2, 2)], "ParametricRelu: expected 1 or 3 slopes in dimension 1, got 2"),
+    (ParametricRelu(), [(F32, 2, 3), (F32, 3)], "ParametricRelu: expected operands of one rank"),
+    (Attention(), [(F32, 1, 2, 3)] * 3, "Attention: expected query of rank 4, got rank 3"),
+    (Attention(), [(F32, 1, 2, 3, 4), (F32, 1, 2, 5, 4), (F32, 1, 2, 5, 8)], "expected key and value of one size in dimension 3"),
+    (Attention(), [(F32, 1, 2, 3, 4), (F32, 1, 2, 5, 6), (F32, 1, 2, 5, 6)], "expected query and key of one size in dimension 3"),
+    (Attention(), [(F32, 1, 3, 3, 4), (F32, 1, 2, 5, 4), (F32, 1, 2, 5, 4)], "Attention: expected a multiple of 2 query heads, got 3"),
+    (Attention(), [(F16, 1, 2, 3, 4)] * 3 + [(F32, 1, 2, 3, 3)], "Attention: expected operands of one dtype"),
+    (Attention(), [(F32, 1, 2, 3, 4)] * 3 + [(BOOL, 3, 3)], "Attention: expected mask of rank 4, got rank 2"),
+    (Attention(), [(F32, 1, 2, 3, 4)] * 3 + [(BOOL, 1, 1, 3, 1)], "Attention: expected a mask of size 3 in dimension 3, got 1"),
+    (Attention(CausalMask.UPPER_LEFT), [(F32, 1, 2, 3, 4)] * 3 + [(BOOL, 1, 1, 3, 3)], "got a mask and UPPER_LEFT"),
+    (ROTARY, [(F32, 1, 2, 3, 8), (F32, 1, 3, 3), (F32, 1, 3, 3)], "RotaryEmbedding: expected 8 / 2 angles for 8 features, got 3"),
+    (ROTARY, [(F32, 1, 2, 3, 8), (F32, 1, 2, 4), (F32, 1, 2, 4)], r"RotaryEmbedding: expected angles for \[1, 3\], got \[1, 2\]"),
+    (ROTARY, [(F32, 1, 2, 3, 8), (F32, 3, 4), (F32, 3, 4)], "RotaryEmbedding: expected cosine of rank 3, got rank 2"),
+    (ROTARY, [(F32, 1, 2, 3, 8), (F32, 9, 4), (F32, 9, 4), (F32, 1, 3)], "RotaryEmbedding: expected int32 or int64 positions of rank 2"),
+    (ROTARY, [(F16, 1, 2, 3, 8), (F32, 1, 3, 4), (F32, 1, 3, 4)], "RotaryEmbedding: expected operands of one dtype"),
+    (KVCacheUpdate(), [(F32, 1, 2, 4, 8), (F32, 1, 2, 5, 8), (I32, 1)], "expected a static size of 5 or more in dimension 2, got 4"),
+    (KVCacheUpdate(), [(F32, 1, 2, 4, 8), (F32, 1, 2, 3, 8), (I64, 1)], "KVCacheUpdate: expected int32 places, got torch.int64"),
+    (KVCacheUpdate(), [(F32, 1, 2, 4, 8), (F32, 1, 3, 3, 8), (I32, 1)], "expected cache and update of one size in dimension 1"),
     (Shuffle(dims=(5,)), [(F32, 2, 3)], r"Shuffle: expected a shape of 6 elements, got \[5\]"),
     (Shuffle(dims=(-1, 4)), [(F32, 2, 3)], "expected a shape of 6 elements"),
     (Shuffle(dims=(-1, -1)), [(F32, 2, 3)], "expected a shape of 6 elements"),
@@ -175,3 +225,31 @@ def test_an_index_outside_is_refused_at_run_time(layer, index):
     indices = torch.tensor([[index]]) if layer.mode is GatherMode.ND else torch.tensor([index])
     with pytest.raises(IndexError, match=f"indices {index} to {index} leave a dimension of size 3"):
         layer.run(torch.zeros(3), indices)
+
+
+@pytest.mark.parametrize(
+    ("layer", "operands"),
+    [
+        (OneHot(3, 0), (torch.tensor([0, 3]), torch.tensor([0.0, 1.0]))),
+        (ROTARY, (torch.ones(1, 1, 1, 2), torch.ones(4, 1), torch.ones(4, 1), torch.tensor([[4]]))),
+        (KVCacheUpdate(), (torch.ones(1, 1, 4, 1), torch.ones(1, 1, 2, 1), torch.tensor([3], dtype=I32))),
+    ],
+    ids=["one-hot", "rotary", "cache"],
+)
+def test_places_outside(layer, operands):
+    with pytest.raises(IndexError, match=layer.kind()):
+        layer.run(*operands)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "message"),
+    [
+        (RandomUniform(1.0, 0.0, F32), [2], "expected low <= high, got 1.0 and 0.0"),
+        (RandomUniform(0.0, 1.0, torch.bfloat16), [2], "expected float32 or float16 of rank 1 or more, got torch.bfloat16 of rank 1"),
+        (RandomNormal(0.0, 1.0, F32), [], "got torch.float32 of rank 0"),
+        (RandomNormal(0.0, -1.0, F32), [2], "expected a standard deviation of 0 or more, got -1.0"),
+    ],
+)
+def test_random_numbers_that_no_engine_draws(layer, shape, message):
+    with pytest.raises(InternalError, match=message):
+        layer.run(shape)

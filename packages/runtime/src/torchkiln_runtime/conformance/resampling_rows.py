@@ -60,25 +60,32 @@ def _nearest(dtype: torch.dtype) -> Iterator[Row]:
 
 def _weighted(dtype: torch.dtype) -> Iterator[Row]:
     for mode in (_LINEAR, _CUBIC):
-        for coordinates in ResizeCoordinates:
+        # Kernels of cubic weights take long to build.
+        is_quick = mode is _LINEAR or dtype is torch.float32
+        for coordinates in ResizeCoordinates if is_quick else (_HALF_PIXEL,):
             layer = Resize(mode, coordinates)
-            case = f"{mode.value} {coordinates.value}"
-            fixed, image = Operand(("n", 2, 4, 5), dtype, random), Operand(("n", 2, "m", "k"), dtype, random)
-            yield Row("Resize", case, dtype, (fixed,), _to(layer, (7, 9), (3, 2)), relaxed=_RELAXED)
-            yield Row("Resize", f"{case} image", dtype, (image,), _times(layer, 1, 1, 2, 3), relaxed=_RELAXED)
+            case, operand = f"{mode.value} {coordinates.value}", Operand(("n", 2, 4, 5), dtype, random)
+            spatial = ((7, 9), (3, 2)) if mode is _LINEAR else ((7, 3),)
+            yield Row("Resize", case, dtype, (operand,), _to(layer, *spatial), relaxed=_RELAXED)
+            if is_quick and coordinates is not ResizeCoordinates.ASYMMETRIC:
+                image = Operand(("n", 2, "m", "k"), dtype, random)
+                yield Row("Resize", f"{case} image", dtype, (image,), _times(layer, 1, 1, 2, 3), relaxed=_RELAXED)
 
 
 def _weighted_details() -> Iterator[Row]:
     fixed, dtype = Operand(("n", 2, 4, 5), torch.float32, random), torch.float32
-    for coordinates in ResizeCoordinates:
+    for coordinates in (ResizeCoordinates.ALIGN_CORNERS, _HALF_PIXEL):
         layer = Resize(_CUBIC, coordinates, cubic_coefficient=-0.5, exclude_outside=True)
         case = f"CUBIC {coordinates.value} excludes outside"
-        yield Row("Resize", case, dtype, (fixed,), _to(layer, (7, 9), (3, 2)), relaxed=_RELAXED)
-        for mode in Interpolation:
-            for selector in ResizeSelector if coordinates is _HALF_PIXEL else (ResizeSelector.FORMULA,):
-                layer = Resize(mode, coordinates, selector=selector)
-                case = f"{mode.value} {coordinates.value} {selector.value} to one pixel"
-                yield Row("Resize", case, dtype, (fixed,), _to(layer, (1, 1), (1, 9)), mode is _NEAREST, relaxed=_RELAXED)
+        yield Row("Resize", case, dtype, (fixed,), _to(layer, (7, 3)), relaxed=_RELAXED)
+    for mode, coordinates, selector in (
+        *((mode, coordinates, ResizeSelector.FORMULA) for mode in (_NEAREST, _LINEAR) for coordinates in ResizeCoordinates),
+        *((mode, _HALF_PIXEL, ResizeSelector.UPPER) for mode in (_NEAREST, _LINEAR)),
+        (_CUBIC, ResizeCoordinates.ALIGN_CORNERS, ResizeSelector.FORMULA),
+    ):
+        layer = Resize(mode, coordinates, selector=selector)
+        case = f"{mode.value} {coordinates.value} {selector.value} to one pixel"
+        yield Row("Resize", case, dtype, (fixed,), _to(layer, (1, 9)), mode is _NEAREST, relaxed=_RELAXED)
     layer = Resize(_CUBIC, _HALF_PIXEL, cubic_coefficient=-0.5)
     yield Row("Resize", "CUBIC coefficient", dtype, (fixed,), _to(layer, (7, 9)), relaxed=_RELAXED)
     for case, layer in (("LINEAR", Resize(_LINEAR, _HALF_PIXEL)), ("CUBIC", Resize(_CUBIC, _HALF_PIXEL))):
@@ -90,24 +97,22 @@ def _shapes() -> Iterator[Row]:
     dtype = torch.float32
     for mode in Interpolation:
         exact = mode is _NEAREST
-        for coordinates in ResizeCoordinates:
+        for coordinates in ResizeCoordinates if mode is not _CUBIC else (_HALF_PIXEL,):
             layer = Resize(mode, coordinates, scales=(1.0, 1.0, 2.0, 1.5))
             operand = Operand(("n", 2, "m", 5), dtype, random)
             yield Row("Resize", f"{mode.value} {coordinates.value} scales", dtype, (operand,), apply(layer), exact, _RELAXED)
         layer = Resize(mode, _HALF_PIXEL)
-        half = Operand((2, 2, "m", "k"), dtype, random)
-        fixed = dataclasses.replace(layer, shape=(2, 2, 6, 7))
-        yield Row("Resize", f"{mode.value} shape", dtype, (half,), apply(fixed), exact, _RELAXED)
-        down = dataclasses.replace(layer, scales=(1.0, 0.25))
-        yield Row("Resize", f"{mode.value} scales down", dtype, (Operand(("n", 12), dtype, random),), apply(down), exact, _RELAXED)
-        ranks: dict[str, tuple[Shape, tuple[int, ...]]] = {
-            "rank 1": (("k",), (7,)),
-            "rank 3": (("n", 3, "k"), (7,)),
-            "rank 6": ((1, 2, 1, "n", 3, 4), (5, 6)),
-            "empty": ((0, 2, 4, 5), (7, 9)),
-        }
+        ranks: dict[str, tuple[Shape, tuple[int, ...]]] = {"rank 3": (("n", 3, "k"), (7,)), "empty": ((0, 2, 4, 5), (7, 9))}
         if mode is not _CUBIC:
-            ranks["3 dimensions"] = (("n", 2, "m", 4, 5), (6, 7, 3))
+            ranks |= {
+                "rank 1": (("k",), (7,)),
+                "rank 6": ((1, 2, 1, "n", 3, 4), (5, 6)),
+                "3 dimensions": (("n", 2, "m", 4, 5), (6, 7, 3)),
+            }
+            fixed = dataclasses.replace(layer, shape=(2, 2, 6, 7))
+            yield Row("Resize", f"{mode.value} shape", dtype, (Operand((2, 2, "m", "k"), dtype, random),), apply(fixed), exact, _RELAXED)
+            down = dataclasses.replace(layer, scales=(1.0, 0.25))
+            yield Row("Resize", f"{mode.value} scales down", dtype, (Operand(("n", 12), dtype, random),), apply(down), exact, _RELAXED)
         for case, (shape, spatial) in ranks.items():
             operand = Operand(shape, dtype, random)
             yield Row("Resize", f"{mode.value} {case}", dtype, (operand,), _to(layer, spatial), exact, _RELAXED)
