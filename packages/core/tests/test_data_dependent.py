@@ -6,10 +6,11 @@ import json
 
 import pytest
 import torch
-from core_programs import Symbols
+from core_programs import Symbols, exported, fake_inputs, network_over
 
 from torchkiln_core import InternalError, Interpreter, Network, from_record, to_record
-from torchkiln_core.layers import NMS, BoxFormat, NonZero, Quantize, RandomNormal, RandomUniform
+from torchkiln_core.layers import NMS, BoxFormat, NonZero, Quantize, RandomNormal, RandomUniform, Shuffle
+from torchkiln_core.size import sizes_of
 
 I32, I64 = torch.int32, torch.int64
 
@@ -131,3 +132,17 @@ def test_fp8_saturates():
 def test_int8_rounds_ties_to_even():
     values = torch.tensor([0.5, 1.5, 2.5, -0.5, 300.0, -300.0])
     assert Quantize(torch.int8).run(values, torch.tensor(1.0)).tolist() == [0, 2, 2, 0, 127, -128]
+
+
+class _Positions(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nonzero(x)
+
+
+def test_the_count_is_that_of_an_exported_call():
+    program = exported(_Positions(), (torch.ones(4, 3),), ({0: torch.export.Dim.DYNAMIC},))
+    [call] = [node for node in program.graph.nodes if node.target is torch.ops.aten.nonzero.default]
+    found = call.meta["val"]
+    net = network_over(*fake_inputs(program))
+    indices = net.add(Shuffle(first=(1, 0)), net.add(NonZero(I64, found.shape[0]), net.inputs[0]))
+    assert (indices.dtype, indices.shape) == (found.dtype, sizes_of(found.shape))

@@ -18,8 +18,9 @@ _MARKS = {"exact": "=", "close": "≈", "differs": "≠", "refused": "✗"}
 _LEGEND = "Static, dynamic shapes: `=` equal bit by bit, `≈` equal within the dtype's precision, `≠` different, `✗` refused, `·` not run."
 _PRECISION = (
     "Precision is 2e-6 (float32), 2e-3 (float16) or 1.6e-2 (bfloat16) of each result; 2, 4, 8 or 16 times that, relative to the mean of "
-    "all results at least, for softmax, reductions, normalizations and products. ELU, SELU, SOFTPLUS, HARD_SIGMOID, SCALED_TANH and GELU "
-    "may be off by one epsilon of the dtype besides, for TensorRT rounds intermediate results."
+    "all results at least, for softmax, reductions, normalizations, interpolation, rotations and products. ELU, SELU, SOFTPLUS, "
+    "HARD_SIGMOID, SCALED_TANH and GELU may be off by one epsilon of the dtype besides, and rotations by four, for TensorRT rounds "
+    "intermediate results. Of random numbers the table compares whether they have the distribution."
 )
 
 
