@@ -40,7 +40,14 @@ class Context:
         self._output_names = [output_name(index) for index in range(len(plan.outputs))]
         self._done = new_event()
         self._last_stream: int | None = None
+        self._workspace: torch.Tensor | None = None
         self.shapes: Shapes | None = None
+
+    def keep_workspace(self) -> None:
+        """Takes scratch memory once and for all, so that ``run`` serves; from the allocator's pool of the current stream."""
+        if self._workspace_bytes:
+            self._workspace = torch.empty(self._workspace_bytes, dtype=torch.uint8, device="cuda")
+            self._raw.set_device_memory(self._workspace.data_ptr(), self._workspace_bytes)
 
     def prepare(self, shapes: Shapes, output_shapes: Shapes) -> None:
         """Sets the shapes of the inputs, if they differ from the last ones, and compares what TensorRT infers for the outputs.

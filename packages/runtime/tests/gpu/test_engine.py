@@ -48,6 +48,91 @@ def test_results_are_those_of_the_reference(static_network, build):
         torch.testing.assert_close(engine(x), ReferenceEngine(static_network)(x))
 
 
+@pytest.fixture
+def static_engine(static_network, build):
+    return build(static_network), ReferenceEngine(static_network)
+
+
+def test_replays_see_new_values_and_addresses(static_engine):
+    engine, reference = static_engine
+    kept = [torch.randn(2, 3, device=CUDA) for _ in range(12)]
+    for _ in range(4):
+        for x in kept:
+            torch.testing.assert_close(engine(x), reference(x))
+    [lane] = engine._lanes.values()
+    assert 0 < len(lane.replays._graphs) <= 8
+    x = kept[0]
+    for _ in range(4):
+        x.copy_(torch.randn(2, 3, device=CUDA))
+        torch.testing.assert_close(engine(x), reference(x))
+
+
+def test_outputs_of_earlier_replays_stay(static_engine):
+    engine, reference = static_engine
+    x = torch.randn(2, 3, device=CUDA)
+    results, expected = [], []
+    for _ in range(12):
+        x.copy_(torch.randn(2, 3, device=CUDA))
+        expected.append(reference(x))
+        results.append(engine(x))
+    torch.testing.assert_close(results, expected)
+
+
+def test_a_replay_needs_no_tensor_of_the_capture(static_engine):
+    engine, reference = static_engine
+    for _ in range(6):
+        x = torch.randn(2, 3, device=CUDA)
+        torch.testing.assert_close(engine(x), reference(x))
+        del x
+        torch.full((2, 3), torch.nan, device=CUDA)
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_replays_are_ordered_with_the_callers_stream(static_engine, side):
+    engine, reference = static_engine
+    stream = torch.cuda.Stream() if side else torch.cuda.default_stream()
+    big = torch.randn(2048, 2048, device=CUDA)
+    x = torch.zeros(2, 3, device=CUDA)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        for value in range(8):
+            for _ in range(8):
+                big = torch.tanh(big @ big)
+            x.copy_(big[:2, :3] * 0 + value)
+            result = engine(x)
+            torch.testing.assert_close(result, reference(torch.full((2, 3), float(value), device=CUDA)))
+
+
+def test_streams_replay_side_by_side(static_engine):
+    engine, reference = static_engine
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    inputs = [torch.randn(2, 3, device=CUDA) for _ in streams]
+    expected = [reference(x) for x in inputs]
+    torch.cuda.synchronize()
+    for _ in range(6):
+        results = []
+        for stream, x in zip(streams, inputs, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(engine(x))
+        torch.cuda.synchronize()
+        torch.testing.assert_close(results, expected)
+
+
+def test_replays_and_a_capture_of_the_callers(static_engine):
+    engine, reference = static_engine
+    x = torch.randn(2, 3, device=CUDA)
+    for _ in range(4):
+        engine(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = engine(x)
+    for _ in range(3):
+        x.copy_(torch.randn(2, 3, device=CUDA))
+        graph.replay()
+        torch.testing.assert_close(captured, reference(x))
+        torch.testing.assert_close(engine(x), reference(x))
+
+
 def test_attributes_describe_the_engine(engine):
     assert engine.kind == "tensorrt"
     assert [binding.name for binding in engine.outputs] == ["halves", "rows"]

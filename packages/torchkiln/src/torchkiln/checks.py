@@ -76,6 +76,8 @@ class ArgumentCheck:
             raise ValueError(
                 f"argument {self.name}: expected device {self.device}, got {value.device}; move it with .to({str(self.device)!r})"
             )
+        if value.shape == self.shape:
+            return
         if value.dim() != len(self.shape):
             raise ValueError(f"argument {self.name}: expected rank {len(self.shape)}, got shape {list(value.shape)}")
         for dim, (expected, got) in enumerate(zip(self.shape, value.shape, strict=True)):

@@ -63,11 +63,13 @@ class CallableProgram(torch.nn.Module):
         if torch.compiler.is_exporting():
             raise ExportError("a compiled module cannot be exported again", fix="export or compile the original model")
         flat = self._convention.flatten(args, kwargs)
-        state = self._read_state()
+        state = self._read_state() if self._convention.mutated_buffers else ()
         self._convention.check_memory(flat, state)
+        inputs = [flat[index] if kind == "argument" else state[index] for kind, index in self._sources]
+        if not torch.is_grad_enabled():
+            return self._convention.unflatten(flat, state, self._run(inputs))
         with torch.no_grad():
-            results = self._run([flat[index] if kind == "argument" else state[index] for kind, index in self._sources])
-            return self._convention.unflatten(flat, state, results)
+            return self._convention.unflatten(flat, state, self._run(inputs))
 
 
 class CompiledModule(CallableProgram):

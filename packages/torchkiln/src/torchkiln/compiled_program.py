@@ -16,8 +16,8 @@ from torchkiln_core import BuildOptions, Partition
 from torchkiln_core.stages import Engine
 
 
-class EngineCall(torch.nn.Module):
-    """An engine as a submodule of the stitched graph.
+class EngineCall:
+    """An engine as the stitched graph calls it.
 
     Args:
         engine: Gives contiguous outputs.
@@ -26,11 +26,10 @@ class EngineCall(torch.nn.Module):
     """
 
     def __init__(self, engine: Engine, layouts: Sequence[tuple[int, ...] | None]) -> None:
-        super().__init__()
         self.engine = engine
         self._layouts = [(index, order) for index, order in enumerate(layouts) if order is not None]
 
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Runs the engine."""
         outputs = self.engine(*inputs)
         if not self._layouts:
@@ -58,7 +57,8 @@ class StitchedProgram:
 
     def install(self, name: str, engine: EngineCall) -> None:
         """Makes the submodule ``name`` run on ``engine``."""
-        setattr(self.module, name, engine)
+        # Python finds an attribute of the instance before it asks for submodules, and calls it without what modules do around a call.
+        object.__setattr__(self.module, name, engine)
 
     def __call__(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Flat user inputs to flat outputs.
@@ -66,7 +66,7 @@ class StitchedProgram:
         Raises:
             ShapeOutOfProfile: A size outside what was compiled.
         """
-        result: Sequence[Any] = self.module(*inputs, *self.weights)
+        result: Sequence[Any] = self.module.forward(*inputs, *self.weights)
         return result
 
 

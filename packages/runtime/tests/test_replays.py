@@ -1,0 +1,45 @@
+"""When calls are captured; the captures themselves need a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchkiln_core import Binding
+from torchkiln_runtime.inputs import StaticInputs
+from torchkiln_runtime.replays import _GRAPHS, _SIGHTINGS_TO_REPLACE, Replays
+
+
+@pytest.fixture
+def replays() -> Replays:
+    def no_context():
+        raise AssertionError("no context is made before a capture")
+
+    return Replays(no_context, torch.device("cuda", 0))
+
+
+def test_addresses_are_captured_when_they_come_back(replays):
+    assert not replays.wants((1, 2))
+    assert not replays.wants((1, 3))
+    assert replays.wants((1, 2))
+    assert not replays.replay((1, 2))
+
+
+def test_addresses_that_never_come_back_are_forgotten(replays):
+    assert not any(replays.wants((address,)) for address in range(2000))
+    assert not replays.wants((0,))
+
+
+def test_a_full_set_is_replaced_by_what_comes_often_only(replays):
+    for address in range(_GRAPHS):
+        replays._graphs[(address,)] = object()
+    wanted = [replays.wants((-1,)) for _ in range(_SIGHTINGS_TO_REPLACE)]
+    assert wanted == [False] * (_SIGHTINGS_TO_REPLACE - 1) + [True]
+
+
+def test_static_inputs_refuse_what_needs_a_check_or_a_copy():
+    static = StaticInputs.of([Binding("x", torch.float32, (2, 3))], torch.device("cuda", 0))
+    assert static is not None
+    assert static.shapes == ((2, 3),)
+    for inputs in ((torch.ones(2, 3),), (torch.ones(3, 2),), (torch.ones(2, 3).half(),), ()):
+        assert static.addresses(inputs) is None
