@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from torchkiln_converters.arrival import NotStatic
+from torchkiln_converters.folding import fold_channel_scales
 from torchkiln_converters.registry import ConverterRegistry
 from torchkiln_converters.simplify import simplify
 from torchkiln_core import ConversionError, InternalError, KilnError, Network, OpCall, Program, Segment, Value, source_of
@@ -33,6 +34,7 @@ class NetworkConverter:
             InternalError: A converter broke its contract.
         """
         network = _Conversion(self.registry, segment, program).run()
+        fold_channel_scales(network)
         simplify(network)
         return network
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchkiln_core.call import OpCall, module_path, source_of
+from torchkiln_core.constant_values import ConstantValues
 from torchkiln_core.errors import (
     BuildError,
     CompileError,
@@ -33,6 +34,7 @@ __all__ = [
     "BuildError",
     "BuildOptions",
     "CompileError",
+    "ConstantValues",
     "ConversionError",
     "Dim",
     "DimRange",

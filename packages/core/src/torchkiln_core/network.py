@@ -7,6 +7,7 @@ tensors it infers dtype and (symbolic) shape while the network is written, on re
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -207,6 +208,14 @@ class Network:
             raise InternalError(f"{layer} does not take ({shown}): {error}", layer=name, where=self._where) from error
         fakes = result if isinstance(result, tuple) else (result,)
         return self._record(name, layer, inputs, fakes, None)
+
+    def replace(self, values: Mapping[Value, Value]) -> None:
+        """Makes layers and outputs that read a key of ``values`` read its value instead, which has the same dtype and shape."""
+        self.steps = [
+            dataclasses.replace(step, inputs=tuple(None if value is None else values.get(value, value) for value in step.inputs))
+            for step in self.steps
+        ]
+        self.outputs = [(name, values.get(value, value)) for name, value in self.outputs]
 
     def size_tensor(self, sizes: Sequence[Size]) -> Value:
         """An int64 ``[len(sizes)]`` value that holds ``sizes`` at run time, computed from the shapes of the inputs.

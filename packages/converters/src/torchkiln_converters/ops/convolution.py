@@ -86,8 +86,8 @@ def batch_norm(
 ) -> tuple[Value | None, ...]:
     """``_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, ...)``: ``[N, C, *]``.
 
-    ``input * scale + shift`` with scale and shift ``[C]`` in float32; TensorRT computes both when it builds and folds them into a
-    convolution before them, and the weights keep their names for refitting. ``momentum`` plays no part outside training.
+    ``input * scale + shift`` with scale and shift ``[C]`` in float32, which ``fold_channel_scales`` makes part of a convolution before
+    them. ``momentum`` plays no part outside training.
     """
     mean, variance = (cast(net, value, torch.float32) for value in (running_mean, running_var))
     deviation = unary(net, UnaryOp.SQRT, add(net, variance, number(net, eps, torch.float32)))

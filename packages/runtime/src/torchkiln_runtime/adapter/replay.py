@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
+import torch
 
-from torchkiln_core import BuildError, InternalError, Layer, Network, Size, Step, Value
+from torchkiln_core import BuildError, ConstantValues, InternalError, Layer, Network, Size, Step, Value
 from torchkiln_core.layers import (
     NMS,
     Activation,
@@ -109,7 +110,7 @@ WRITERS: Mapping[type[Layer], Callable[..., Any]] = types.MappingProxyType(
 """The function that writes each layer: it returns TensorRT's layer, the tensors of its results, or ``None`` where TensorRT refuses."""
 
 WEIGHT_OPERANDS: Mapping[type[Layer], tuple[int, ...]] = types.MappingProxyType({Convolution: (1, 2), Deconvolution: (1, 2)})
-"""Operands that reach the writer as the tensor itself when they are constants."""
+"""Operands that reach the writer as the tensor itself when they follow from constants."""
 
 
 def input_name(index: int) -> str:
@@ -137,7 +138,8 @@ class Replay:
         self._log = log
         self._tensors: dict[Value, Any] = {}
         self._constants = {step.outputs[0]: step for step in network.steps if isinstance(step.layer, Constant)}
-        self._needed = _needed(network)
+        self._known = ConstantValues(network)
+        self._needed = self._find_needed()
 
     def write(self) -> None:
         """Inputs, layers, outputs.
@@ -207,9 +209,24 @@ class Replay:
     def _operand(self, step: Step, index: int, value: Value | None) -> Any:
         if value is None:
             return None
-        if index in WEIGHT_OPERANDS.get(type(step.layer), ()) and value in self._constants:
-            return value.constant
-        return self._tensor(value)
+        tensor = self._weights(step, index, value)
+        return self._tensor(value) if tensor is None else tensor
+
+    def _weights(self, step: Step, index: int, value: Value) -> torch.Tensor | None:
+        """The contents of a constant operand that the writer takes as such."""
+        return self._known.tensor(value) if index in WEIGHT_OPERANDS.get(type(step.layer), ()) else None
+
+    def _find_needed(self) -> set[Value]:
+        """The values that are written: those that outputs depend on, without what is only part of a computed kernel.
+
+        Inside conditionals TensorRT fails on a loop or conditional with an output that nobody reads.
+        """
+        needed = {value for _, value in self._record.outputs}
+        for step in reversed(self._record.steps):
+            if not needed.isdisjoint(step.outputs):
+                operands = [(index, value) for index, value in enumerate(step.inputs) if value is not None]
+                needed.update(value for index, value in operands if self._weights(step, index, value) is None)
+        return needed
 
     def _tensor(self, value: Value) -> Any:
         if value not in self._tensors:
@@ -255,15 +272,6 @@ class Replay:
             where=step.where,
             fix="run the operator in PyTorch with torch_executed_ops",
         )
-
-
-def _needed(network: Network) -> set[Value]:
-    """The values that outputs depend on. Inside conditionals TensorRT fails on a loop or conditional with an output that nobody reads."""
-    needed = {value for _, value in network.outputs}
-    for step in reversed(network.steps):
-        if not needed.isdisjoint(step.outputs):
-            needed.update(value for value in step.inputs if value is not None)
-    return needed
 
 
 class _Bodies:
