@@ -130,9 +130,10 @@ REFUSED = [
     (OpCase(aten.slice_scatter.default, (X, X[:, ::2], 1, 0, 3, 2)), "equals"),
     (OpCase(aten.as_strided.default, (X, [3, 5, 4], [4, 12, 1])), "requires"),
     (OpCase(aten.linalg_vector_norm.default, (X, 3)), "requires"),
-    (OpCase(aten.upsample_nearest2d.vec, (IMAGE, None, [1.5, 2.0])), "static"),
-    (OpCase(aten.upsample_nearest2d.vec, (IMAGE, [4, 6], None)), "static"),
-    (OpCase(aten.upsample_nearest2d.vec, (IMAGE, None, [2.0, 2.0]), dynamic=((0, 2),)), "static"),
+    (OpCase(aten.upsample_nearest2d.vec, (IMAGE, None, [2.1, 2.0])), "static"),
+    (OpCase(aten.upsample_nearest2d.vec, (IMAGE, [4, 6], None), dynamic=((0, 2),)), "static"),
+    (OpCase(aten.upsample_nearest2d.default, (IMAGE, [SizeOf(0, 2, 1), 6]), dynamic=((0, 2),)), "static"),
+    (OpCase(aten.upsample_bilinear2d.vec, (IMAGE, None, False, [1.3, 2.0])), "requires"),
     (OpCase(aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS, None, 0.1)), "equals"),
     (OpCase(aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS), dynamic=((0, 3), (1, 3))), "static"),
     (

@@ -121,8 +121,8 @@ def _identity(step: Step) -> Hashable:
         return tensor.dtype, tensor.device, tuple(tensor.shape), tuple(tensor.reshape(-1).view(torch.uint8).tolist())
     if layer.bodies():
         return step.outputs[0]
-    # The text keeps 0.0 and -0.0 apart, and 1, 1.0 and True.
-    return type(layer), repr(layer), step.inputs
+    # The text keeps 0.0 and -0.0 apart, and 1, 1.0 and True; the shapes, results whose sizes depend on data.
+    return type(layer), repr(layer), step.inputs, tuple(value.shape for value in step.outputs)
 
 
 def _as_sizes(kept: Value, dropped: Value) -> Value:

@@ -197,9 +197,40 @@ CREATION = [
 ]
 
 PIXELS = torch.arange(120.0).reshape(5, 2, 3, 4)
+SIGNAL, VOLUME = PIXELS.reshape(5, 2, 12), PIXELS[:, :, :, :, None].repeat(1, 1, 1, 1, 2) + torch.tensor([0.0, 0.25])
+SIDES = ((0, 0), (0, 2), (0, 3))
+
+
+def smooth(op, *args, dynamic=(), **kwargs):
+    return OpCase(op, args, kwargs, dynamic, op_class=OpClass.REDUCTION)
+
+
 RESIZES = [
     exact(aten.upsample_nearest2d.vec, PIXELS, None, [2.0, 3.0], dynamic=DYNAMIC),
     exact(aten.upsample_nearest2d.vec, PIXELS, [3, 28], None),
+    exact(aten.upsample_nearest2d.vec, PIXELS, [7, 3], None, dynamic=DYNAMIC),
+    exact(aten.upsample_nearest2d.default, PIXELS, [4, 2]),
+    exact(aten.upsample_nearest2d.default, PIXELS, [6, 5], 2.0),
+    exact(aten.upsample_nearest1d.vec, SIGNAL, None, [1.5]),
+    exact(aten.upsample_nearest1d.default, SIGNAL, [24], dynamic=DYNAMIC),
+    exact(aten.upsample_nearest3d.vec, VOLUME, [4, 2, 4], None),
+    exact(aten.upsample_nearest3d.default, VOLUME, [6, 8, 4]),
+    exact(aten._upsample_nearest_exact1d.vec, SIGNAL, None, [0.5]),
+    exact(aten._upsample_nearest_exact1d.default, SIGNAL, [5]),
+    exact(aten._upsample_nearest_exact2d.vec, PIXELS, [7, 8], None, dynamic=DYNAMIC),
+    exact(aten._upsample_nearest_exact2d.default, PIXELS, [6, 3]),
+    exact(aten._upsample_nearest_exact3d.vec, VOLUME, [2, 4, 3], None),
+    exact(aten._upsample_nearest_exact3d.default, VOLUME, [3, 6, 2]),
+    smooth(aten.upsample_linear1d.vec, SIGNAL / 120, [7], False, None),
+    smooth(aten.upsample_linear1d.default, SIGNAL / 120, [25], True, dynamic=DYNAMIC),
+    smooth(aten.upsample_bilinear2d.vec, PIXELS / 120, None, False, [2.0, 2.0], dynamic=DYNAMIC),
+    smooth(aten.upsample_bilinear2d.vec, PIXELS / 120, [5, 3], True, None, dynamic=SIDES),
+    smooth(aten.upsample_bilinear2d.default, PIXELS / 120, [6, 4], False, 2.0, dynamic=DYNAMIC),
+    smooth(aten.upsample_bilinear2d.default, PIXELS / 120, [1, 9], True),
+    smooth(aten.upsample_trilinear3d.vec, VOLUME / 120, [5, 2, 4], False, None),
+    smooth(aten.upsample_trilinear3d.default, VOLUME / 120, [3, 8, 3], True),
+    smooth(aten.upsample_bicubic2d.vec, PIXELS / 120, None, False, [2.0, 0.5]),
+    smooth(aten.upsample_bicubic2d.default, PIXELS / 120, [5, 9], True, dynamic=DYNAMIC),
 ]
 
 CASES = RESIZES + VIEWS + JOINS + SLICES + INDICES + PADDING + CASTS + CREATION

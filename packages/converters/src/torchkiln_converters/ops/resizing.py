@@ -1,46 +1,156 @@
-"""Enlarging by whole factors."""
+"""Resizing of images: nearest pixels, and linear and cubic interpolation."""
 
 from __future__ import annotations
 
+import functools
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sympy
 import torch
+from torch._ops import OpOverload
 
 from torchkiln_converters.arrival import Result
-from torchkiln_converters.converter import converter
+from torchkiln_converters.converter import Converter, converter
 from torchkiln_converters.support import FLOATS, Requires, Support, fake
-from torchkiln_converters.writing.shapes import expand, reshape
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_converters.writing.shapes import expand, reshape, static_sizes
+from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core.layers import Gather, GatherMode, Interpolation, Resize, ResizeCoordinates
+from torchkiln_core.size import size_of
 
 aten = torch.ops.aten
 
 
-def _repeats_pixels(call: OpCall) -> bool:
-    """Whether PyTorch, which scales indices in float32, reads each pixel the same whole number of times."""
-    given = call.arguments["scale_factors"]
-    sizes = tuple(zip(fake(call, "input").shape[2:], call.outputs[0].shape[2:], given or (None, None), strict=True))
-    known = all(isinstance(extent, int) for size, out, _ in sizes for extent in (size, out))
-    return known and all(_is_whole(*item) for item in sizes)
+def _dimensions(call: OpCall) -> Iterator[tuple[Size, Size, float | None]]:
+    """Old size, new size, and the scale if one is given, of every dimension but the first two."""
+    arguments = call.arguments
+    before, after = fake(call, next(iter(arguments))).shape[2:], call.outputs[0].shape[2:]
+    scales: Sequence[Any] = [value for name, value in arguments.items() if name.startswith("scales")]
+    if "scale_factors" in arguments:
+        scales = arguments["scale_factors"] or [None] * len(before)
+    return ((size_of(size), size_of(out), scale) for size, out, scale in zip(before, after, scales, strict=True))
 
 
-def _is_whole(size: int, out: int, scale: float | None) -> bool:
-    if size == 0 or out % size:
-        return False
-    step = torch.tensor(size / out if scale is None else 1 / scale, dtype=torch.float32)
-    read = (torch.arange(out, dtype=torch.float32) * step).floor().clamp(max=size - 1).to(torch.int64)
-    return torch.equal(read, torch.arange(out) // (out // size))
+def _factor(size: Size, out: Size) -> int | None:
+    """The whole number by which a dimension grows, symbolic or not."""
+    ratio = sympy.cancel(sympy.sympify(out) / sympy.sympify(size)) if size != 0 else None
+    return int(ratio) if ratio is not None and ratio.is_Integer and ratio > 0 else None
 
 
-@converter(
-    aten.upsample_nearest2d.vec,
-    Support(
-        dtypes=FLOATS,
-        ranks=range(4, 5),
-        rules=(Requires("static sizes enlarged by whole factors", _repeats_pixels, "static"),),
-        ignores=("output_size", "scale_factors"),
-    ),
+def _float32(number: float) -> float:
+    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    return rounded
+
+
+def _pixels(size: int, out: int, offset: float, scale: float | None = None) -> list[int]:
+    """The pixel that each element reads, in float32 as in PyTorch. In plain numbers: the rules also run where tensors are fake."""
+    step = _float32(size / out if scale is None else 1 / scale)
+    return [min(math.floor(_float32((place + offset) * step)), size - 1) for place in range(out)]
+
+
+def _picks_known_pixels(offset: float, call: OpCall) -> bool:
+    """Whether the sizes alone tell the pixels. Where sizes are symbolic, only steps of powers of two are exact for all of them."""
+    for size, out, scale in _dimensions(call):
+        if isinstance(size, int) and isinstance(out, int):
+            if size == 0 or (scale is not None and _pixels(size, out, offset, scale) != _pixels(size, out, offset)):
+                return False
+            continue
+        factor = _factor(size, out)
+        if factor is None or factor & (factor - 1) or scale not in (None, factor):
+            return False
+    return True
+
+
+def _nearest(net: Network, value: Value, shape: Sequence[Size], offset: float) -> Value:
+    """Repeats the pixels of each dimension where all are repeated alike, else gathers them."""
+    for axis in range(2, value.rank):
+        size, out = value.shape[axis], shape[axis]
+        times = _factor(size, out)
+        if isinstance(size, int) and isinstance(out, int):
+            pixels = _pixels(size, out, offset)
+            if times is None or pixels != [place // times for place in range(out)]:
+                value = net.add(Gather(GatherMode.DEFAULT, axis), value, net.constant(torch.tensor(pixels)))
+                continue
+        if times is None:
+            raise TypeError(f"the pixels of a dimension of {size} for {out} are not known")
+        lead, rest = value.shape[: axis + 1], value.shape[axis + 1 :]
+        wide = value if times == 1 else expand(net, reshape(net, value, (*lead, 1, *rest)), (*lead, times, *rest))
+        value = reshape(net, wide, (*lead[:-1], out, *rest))
+    return value
+
+
+def _others(target: OpOverload[..., Any], *taken: str) -> tuple[str, ...]:
+    return tuple(argument.name for argument in target._schema.arguments if argument.name not in taken)
+
+
+def _by_pixels(target: OpOverload[..., Any], offset: float = 0.0) -> Converter[...]:
+    """A converter that picks pixels. Source: ATen/native/UpSample.h, ``nearest_neighbor_compute_source_index`` and its exact sibling."""
+
+    def of_input(net: Network, input: Value, result: Result) -> Value:
+        return _nearest(net, input, result.shape, offset)
+
+    def of_self(net: Network, self: Value, result: Result) -> Value:
+        return _nearest(net, self, result.shape, offset)
+
+    first = target._schema.arguments[0].name
+    rule = Requires("sizes that tell which pixels are read", functools.partial(_picks_known_pixels, offset), "static")
+    support = Support(dtypes=FLOATS, ranks=range(3, 6), rules=(rule,), ignores=_others(target, first))
+    return converter(target, support)(of_input if first == "input" else of_self)
+
+
+def _has_the_ratio(call: OpCall) -> bool:
+    """Whether each scale is the ratio of the sizes; PyTorch steps by a scale that is given, the layer by the sizes."""
+    for size, out, scale in _dimensions(call):
+        known = isinstance(size, int) and isinstance(out, int)
+        if scale is not None and not (size * scale == out if known else _factor(size, out) == scale):
+            return False
+    return True
+
+
+def _resize(net: Network, value: Value, shape: tuple[Size, ...], mode: Interpolation, *, align_corners: bool) -> Value:
+    """Reads between pixels; places outside read the nearest pixel inside. Half dtypes are computed in float32, as in PyTorch."""
+    coordinates = ResizeCoordinates.ALIGN_CORNERS if align_corners else ResizeCoordinates.HALF_PIXEL
+    sizes = static_sizes(shape)
+    layer = Resize(mode, coordinates, sizes)
+    return net.add(layer, value) if sizes is not None else net.add(layer, value, net.size_tensor(shape))
+
+
+def _between_pixels(target: OpOverload[..., Any], mode: Interpolation) -> Converter[...]:
+    """A converter that interpolates. Source: ATen/native/UpSample.h, ``area_pixel_compute_source_index``."""
+
+    def of_input(net: Network, input: Value, align_corners: bool, result: Result) -> Value:
+        return _resize(net, input, result.shape, mode, align_corners=align_corners)
+
+    def of_self(net: Network, self: Value, align_corners: bool, result: Result) -> Value:
+        return _resize(net, self, result.shape, mode, align_corners=align_corners)
+
+    first = target._schema.arguments[0].name
+    rule = Requires("scales that are the ratios of the sizes", _has_the_ratio)
+    support = Support(dtypes=FLOATS, ranks=range(3, 6), rules=(rule,), ignores=_others(target, first, "align_corners"))
+    return converter(target, support)(of_input if first == "input" else of_self)
+
+
+PICKED = tuple(
+    _by_pixels(target, offset)
+    for offset, packets in (
+        (0.0, (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)),
+        (0.5, (aten._upsample_nearest_exact1d, aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d)),
+    )
+    for packet in packets
+    for target in (packet.vec, packet.default)
 )
-def upsample_nearest2d(net: Network, input: Value, result: Result) -> Value:
-    """``upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors)``: ``[N, C, H, W] -> [N, C, H * f, W * g]``."""
-    batch, channels, height, width = input.shape
-    *_, tall, wide = result.shape
-    apart = reshape(net, input, (batch, channels, height, 1, width, 1))
-    return reshape(net, expand(net, apart, (batch, channels, height, tall // height, width, wide // width)), result.shape)
+"""Nearest pixels."""
+
+INTERPOLATED = tuple(
+    _between_pixels(target, mode)
+    for packet, mode in (
+        (aten.upsample_linear1d, Interpolation.LINEAR),
+        (aten.upsample_bilinear2d, Interpolation.LINEAR),
+        (aten.upsample_trilinear3d, Interpolation.LINEAR),
+        (aten.upsample_bicubic2d, Interpolation.CUBIC),
+    )
+    for target in (packet.vec, packet.default)
+)
+"""Linear and cubic interpolation."""
