@@ -43,7 +43,7 @@ def _vit_b_16(batch: int) -> Workload:
 
     model = _on_gpu(lambda: torchvision.models.vit_b_16(weights=None))
     # A fresh head is zero, and so would every result be.
-    torch.nn.init.normal_(model.get_submodule("heads.head").weight, std=0.02)
+    torch.nn.init.normal_(model.get_parameter("heads.head.weight"), std=0.02)
     return Workload(model, (_images(batch),), {})
 
 
