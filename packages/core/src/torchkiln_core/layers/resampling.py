@@ -29,7 +29,7 @@ class ResizeCoordinates(enum.Enum):
     """``trt.ResizeCoordinateTransformation``: the place in the input of element ``x`` of ``count``, in an extent of ``n``.
 
     ``ALIGN_CORNERS``: ``x * (n - 1) / (count - 1)``, or 0 when there is one element. ``ASYMMETRIC``: ``x * n / count``. ``HALF_PIXEL``:
-    ``(x + 1/2) * n / count - 1/2``.
+    ``(x + 1/2) * n / count - 1/2``. Where scales are given, ``1 / scale`` stands for ``n / count``.
     """
 
     ALIGN_CORNERS = "ALIGN_CORNERS"
@@ -62,9 +62,11 @@ class Resize(Layer):
     """Resizes the last dimensions: up to 3, or 2 by ``CUBIC``. Source: TensorRT operator page "Resize".
 
     The shape comes from ``shape``, from ``scales`` (``floor(size * scale)``, for every dimension) or from a size operand. Places are
-    computed in float32 from the sizes, also where scales are given, and a place outside reads the nearest pixel inside. ``CUBIC`` weighs 4
-    pixels by Keys' kernel with the coefficient ``cubic_coefficient``; ``exclude_outside`` gives those outside no weight and lets the
-    others sum to 1. Half precisions are rounded once.
+    computed in float32, and a place outside reads the nearest pixel inside. ``CUBIC`` weighs 4 pixels by Keys' kernel with the coefficient
+    ``cubic_coefficient``; ``exclude_outside`` gives those outside no weight and lets the others sum to 1. Half precisions are rounded once.
+
+    Found on an H200 and not reproduced here: pixels of weight 0 count along every dimension, so that results beside an infinity are NaN,
+    and ``CEIL`` of a place that is a whole number may be one more.
     """
 
     mode: Interpolation
@@ -84,10 +86,10 @@ class Resize(Layer):
         target = self._target(input, shape)
         if not is_real(input):
             return input.new_empty(tuple(target))
-        resized = [dim for dim in range(input.dim()) if input.shape[dim] != target[dim]]
+        resized = [dim for dim in range(input.dim()) if input.shape[dim] != target[dim] or self._scale(dim) not in (None, 1)]
         if self.mode is Interpolation.NEAREST:
             for dim in resized:
-                place = self._places(input.shape[dim], target[dim], input.device)
+                place = self._places(dim, input.shape[dim], target[dim], input.device)
                 input = input.index_select(dim, self._rounded(place).clamp(0, input.shape[dim] - 1).to(torch.int64))
             return input
         wide = input.to(torch.float32)
@@ -116,18 +118,23 @@ class Resize(Layer):
             raise InternalError(f"Resize: expected scales that are multiples of 1/{_DYADIC}, got {scales}; give the shape instead")
         return [size * int(scale * _DYADIC) // _DYADIC for size, scale in zip(input.shape, scales, strict=True)]
 
-    def _places(self, extent: int, count: int, device: torch.device) -> torch.Tensor:
+    def _scale(self, dim: int) -> float | None:
+        return None if self.scales is None else self.scales[dim]
+
+    def _places(self, dim: int, extent: int, count: int, device: torch.device) -> torch.Tensor:
         """Where the ``count`` elements lie in a dimension, float32 ``[count]``."""
         steps = torch.arange(count, dtype=torch.float32, device=device)
         if count == 1 and (self.selector is ResizeSelector.UPPER or self.coordinates is ResizeCoordinates.ALIGN_CORNERS):
             return torch.zeros_like(steps)
+        scale = self._scale(dim)
+        step = extent / max(count, 1) if scale is None else 1 / scale
         match self.coordinates:
             case ResizeCoordinates.ALIGN_CORNERS:
                 return steps * ((extent - 1) / max(count - 1, 1))
             case ResizeCoordinates.ASYMMETRIC:
-                return steps * (extent / max(count, 1))
+                return steps * step
             case ResizeCoordinates.HALF_PIXEL:
-                return (steps + 0.5) * (extent / max(count, 1)) - 0.5
+                return (steps + 0.5) * step - 0.5
 
     def _rounded(self, place: torch.Tensor) -> torch.Tensor:
         match self.rounding:
@@ -142,7 +149,7 @@ class Resize(Layer):
 
     def _interpolated(self, wide: torch.Tensor, dim: int, count: int) -> torch.Tensor:
         extent = wide.shape[dim]
-        place = self._places(extent, count, wide.device)
+        place = self._places(dim, extent, count, wide.device)
         first = torch.floor(place)
         taps = self._weights(place - first)
         inside = [(first + offset >= 0) & (first + offset < extent) for offset, _ in taps]
