@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from torchkiln_converters import Equals
+from torchkiln_core import OpCall
 from torchkiln_testing import OpCase, SizeOf, trace_call
 
 aten = torch.ops.aten
@@ -153,6 +154,18 @@ REFUSED = [
 def test_refusals_of_particular_converters(case, rule, registry):
     rejection = _refusal(registry, case)
     assert (None if rejection is None else rejection.rule) == rule
+
+
+def test_a_size_that_an_engine_cannot_compute_is_refused_where_it_is_made(registry):
+    class Stretch(torch.nn.Module):
+        def forward(self, x):
+            return torch.arange(torch.sym_int(x.shape[0] * 1.5)) * 2
+
+    program = torch.export.export(Stretch(), (torch.ones(8),), dynamic_shapes=({0: torch.export.Dim("n", min=4, max=64)},))
+    calls = [OpCall.from_node(node) for node in program.graph.nodes if node.target in (aten.arange.default, aten.mul.Tensor)]
+    made, read = (registry.reject(call) for call in calls)
+    assert (made.rule, read) == ("static", None)
+    assert "whole numbers" in made.message
 
 
 def test_a_rejection_names_the_argument_and_what_was_expected(registry):

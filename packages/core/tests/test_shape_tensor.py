@@ -11,6 +11,7 @@ from torch.export import Dim
 
 from torchkiln_core import InternalError, Interpreter
 from torchkiln_core.layers import Linspace, Shuffle
+from torchkiln_core.shape_tensor import has_layers
 from torchkiln_core.size import evaluate, size_of
 
 VALUES = [{"n": 5, "m": 4}, {"n": 2, "m": 9}, {"n": 13, "m": 3}]
@@ -24,6 +25,7 @@ def _computed(texts, values):
     sizes = tuple(symbols.size(text) for text in texts)
     value = net.size_tensor(sizes)
     assert (value.dtype, value.shape, value.sizes) == (torch.int64, (len(texts),), sizes)
+    assert all(map(has_layers, sizes))
     net.output("sizes", value)
     got = [Interpreter(net)(torch.zeros(at["n"], at["m"], dtype=torch.int8))[0].tolist() for at in values]
     return got, [[evaluate(size, symbols.values(at)) for size in sizes] for at in values]
@@ -134,3 +136,16 @@ def test_sizes_feed_layers():
     flat_tensor, count_tensor = Interpreter(net)(torch.ones(3, 7))
     assert flat_tensor.shape == (21,)
     assert count_tensor.tolist() == list(range(6))
+
+
+def test_sizes_that_floating_point_rounds_have_no_layers():
+    class Stretch(torch.nn.Module):
+        def forward(self, x):
+            return x.new_zeros(torch.sym_int(x.shape[0] * 1.5))
+
+    program = torch.export.export(Stretch(), (torch.ones(8),), dynamic_shapes=({0: Dim("n", min=4, max=64)},))
+    (made,) = [node.meta["val"] for node in program.graph.nodes if node.target is torch.ops.aten.new_zeros.default]
+    net = network_over(*fake_inputs(program))
+    assert not has_layers(size_of(made.shape[0]))
+    with pytest.raises(InternalError, match="has no layers"):
+        net.size_tensor((size_of(made.shape[0]),))

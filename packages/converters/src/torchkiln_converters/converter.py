@@ -10,10 +10,12 @@ from typing import Any, Generic, ParamSpec, TypeAlias
 
 import torch
 from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchkiln_converters.arrival import Lookup, NotStatic, Parameter, Result, is_tensor_arrival, parameter, read, read_static
-from torchkiln_converters.support import Equals, Support
-from torchkiln_core import Network, OpCall, Rejection, Value
+from torchkiln_converters.support import Equals, Support, tensors_of
+from torchkiln_core import Network, OpCall, Rejection, Size, Value
+from torchkiln_core.shape_tensor import has_layers
 from torchkiln_core.size import sizes_of
 
 P = ParamSpec("P")
@@ -48,6 +50,9 @@ class Converter(Generic[P]):
         rejection = self.support.reject(call)
         if rejection is not None:
             return rejection
+        size = _unwritable(call)
+        if size is not None:
+            return Rejection.of(call, "static", f"result: expected sizes of whole numbers, got {size}, which an engine cannot compute")
         for item in self.parameters:
             raw = call.arguments[item.name]
             if raw is None and item.optional:
@@ -69,6 +74,14 @@ class Converter(Generic[P]):
             arguments[self.results] = results if self.results == "results" else results[0]
         converted = typing.cast(Callable[..., Converted], self.function)(net, **arguments)
         return (converted,) if isinstance(converted, Value) else tuple(converted)
+
+
+def _unwritable(call: OpCall) -> Size | None:
+    """A size that the call makes, since no argument has it, and that no layers compute."""
+    made = {size for output in call.outputs if isinstance(output, torch.Tensor) for size in sizes_of(output.shape)}
+    made = {size for size in made if not isinstance(size, int) and not free_unbacked_symbols(size) and not has_layers(size)}
+    given = {size for argument in call.arguments.values() for tensor in tensors_of(argument) for size in sizes_of(tensor.shape)}
+    return next(iter(made - given), None) if made else None
 
 
 def converter(

@@ -42,6 +42,16 @@ def write_sizes(net: Network, sizes: tuple[Size, ...]) -> Value:
     return value
 
 
+def has_layers(size: Size) -> bool:
+    """Whether ``write_sizes`` writes a size whose symbols are dimensions of inputs; it does not where floating point rounds it."""
+    expression = sympy.sympify(size)
+    if expression.is_Integer or isinstance(expression, sympy.Symbol):
+        return True
+    if isinstance(expression, sympy.Pow):
+        return bool(expression.exp.is_Integer and expression.exp > 0) and has_layers(expression.base)
+    return isinstance(expression, (Mod, PythonMod, *_FOLDS)) and all(has_layers(part) for part in expression.args)
+
+
 def _write(net: Network, size: sympy.Expr) -> Value:
     """An int64 ``[1]`` value holding one size."""
     if size.is_Integer:
