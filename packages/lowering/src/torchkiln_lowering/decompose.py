@@ -16,7 +16,7 @@ from torchkiln_lowering.decompositions.table import Decompositions, used_outputs
 from torchkiln_lowering.effects import ELEMENTARY, has_effects, has_tensor, is_free, is_view, may_alias
 from torchkiln_lowering.layout import NoLayout, match_layout
 from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind
-from torchkiln_lowering.trace import CallTracer
+from torchkiln_lowering.trace import CallTracer, without_new_guards
 
 _log = logging.getLogger(__name__)
 aten = torch.ops.aten
@@ -49,8 +49,11 @@ class _Expander:
         self._tracer = tracer
 
     def expand(self, node: torch.fx.Node, ancestors: tuple[Any, ...]) -> bool:
-        """Replaces a refused call by its decomposition. ``ancestors`` are the operators being expanded: none is entered twice."""
-        if node.target in ancestors or not _is_candidate(node):
+        """Replaces a refused call by its decomposition.
+
+        ``ancestors`` are the operators being expanded, with their dtypes: none is entered twice.
+        """
+        if not _is_candidate(node) or _identity(node) in ancestors:
             return False
         call = OpCall.from_node(node)
         if self._oracle.reject(call) is None:
@@ -64,7 +67,7 @@ class _Expander:
         before = node.prev
         held = self._inline(node, traced.graph, used)
         for inner in list(_between(before, held)):
-            self.expand(inner, (*ancestors, node.target))
+            self.expand(inner, (*ancestors, _identity(node)))
         values = dict(zip(sorted(used), held.args, strict=True))
         self._graph.erase_node(held)
         if self._worthwhile(before, node) and self._fits(node, values):
@@ -111,7 +114,9 @@ class _Expander:
             try:
                 values[index] = match_layout(self._graph, node, value, olds[index])
             except NoLayout as reason:
-                return _keep(node, str(reason))
+                if _layout_matters(node):
+                    return _keep(node, str(reason))
+                values[index] = self._packed(node, value)
         self._refresh(node, values)
         return True
 
@@ -125,6 +130,14 @@ class _Expander:
                     copy = self._graph.call_function(aten.clone.default, (value,))
                 copy.meta = {**node.meta, "val": value.meta["val"]}
                 values[index] = copy
+
+    def _packed(self, node: torch.fx.Node, value: torch.fx.Node) -> torch.fx.Node:
+        """A contiguous copy, of which every view is legal that was legal for a tensor of any other strides."""
+        with self._graph.inserting_before(node):
+            copy = self._graph.call_function(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
+        with without_new_guards(value.meta["val"].fake_mode):
+            copy.meta = {**node.meta, "val": value.meta["val"].clone(memory_format=torch.contiguous_format)}
+        return copy
 
     def _commit(self, node: torch.fx.Node, values: dict[int, Any]) -> None:
         if not isinstance(node.meta["val"], (tuple, list)):
@@ -158,6 +171,23 @@ def _is_candidate(node: torch.fx.Node) -> bool:
         and not has_effects(node)
         and not node.meta.get("unbacked_bindings")
     )
+
+
+def _identity(node: torch.fx.Node) -> tuple[Any, ...]:
+    value = node.meta["val"]
+    return node.target, *(getattr(item, "dtype", None) for item in (value if isinstance(value, (tuple, list)) else (value,)))
+
+
+def _layout_matters(node: torch.fx.Node) -> bool:
+    """Whether somebody can tell the strides of a result: it is returned, itself or a view of it, or read by its strides."""
+    stack = [node]
+    while stack:
+        for user in stack.pop().users:
+            if user.op == "output" or user.target is aten.as_strided.default or not isinstance(user.target, OpOverload):
+                return True
+            if is_view(user) or may_alias(user):
+                stack.append(user)
+    return False
 
 
 def _is_floating(node: torch.fx.Node) -> bool:

@@ -13,6 +13,7 @@ import torch.fx.experimental._config
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
@@ -99,13 +100,13 @@ class CallTracer:
         def run(*values: Any) -> Any:
             given = dict(zip(sources, values, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), lambda source: given[source])
-            result = rule.function(*args, **kwargs)
+            result = rule.function(*_plain(args), **_plain(kwargs))
             # PyTorch's references return named tuples, whose constructor would be traced as a call.
             return tuple(result) if isinstance(result, (tuple, list)) else result
 
         module = self._record(run, sources, composites=rule.origin != "composite")
         if _mutates(module.graph):
-            module = self._record(torch.func.functionalize(run, remove="mutations"), sources, composites=False)
+            module = self._record(dispatch_functionalize(run), sources, composites=False)
         _inline_constants(module)
         _check(module.graph)
         return module
@@ -115,6 +116,13 @@ class CallTracer:
             module = make_fx(run, pre_dispatch=composites)(*[_fresh(source.meta["val"]) for source in sources])
         module.graph.eliminate_dead_code()
         return module
+
+
+def _plain(value: Any) -> Any:
+    """Lists and dictionaries that may be written to, as some of PyTorch's decompositions do; the graph's own may not."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return type(value)(map(_plain, value)) if type(value) is tuple else [*map(_plain, value)] if isinstance(value, list) else value
 
 
 def _fresh(value: Any) -> Any:

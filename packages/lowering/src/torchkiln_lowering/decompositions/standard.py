@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from torchkiln_lowering.decompositions.accumulate import ACCUMULATE
 from torchkiln_lowering.decompositions.attention import ATTENTION
+from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
 from torchkiln_lowering.decompositions.prims import PRIMS
@@ -14,4 +16,4 @@ from torchkiln_lowering.decompositions.table import Decompositions
 
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
-    return Decompositions(MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **PRIMS}))
+    return Decompositions(MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **PRIMS}))

@@ -1,0 +1,162 @@
+"""Operators that read or write places by position, in terms of gathers, comparisons and choices. No size changes the number of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count
+from torchkiln_lowering.decompositions.precision import as_dtype
+from torchkiln_lowering.decompositions.table import Decomposition
+
+aten = torch.ops.aten
+MaybeTensor = torch.Tensor | None
+
+
+def _positions(size: Any, like: torch.Tensor) -> Any:
+    return aten.arange.default(size, dtype=torch.int64, device=like.device)
+
+
+def _is_bool(call: OpCall) -> bool:
+    return bool(call.arguments["self"].meta["val"].dtype == torch.bool)
+
+
+def _as_numbers(target: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator over bool tensors as one over int32: TensorRT moves no bool by index."""
+
+    def place(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        args = tuple(as_dtype(item, torch.int32) if _holds_bools(item) else item for item in args)
+        return aten.ne.Scalar(target(as_dtype(self, torch.int32), *args, **kwargs), 0)
+
+    return place
+
+
+def _holds_bools(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.dtype == torch.bool
+
+
+def take(self: torch.Tensor, index: torch.Tensor) -> Any:
+    """``take``: ``self`` as one row, negative indices from its end."""
+    flat = aten.reshape.default(self, [-1])
+    wanted = aten.reshape.default(index, [-1])
+    wanted = aten.where.self(aten.lt.Scalar(wanted, 0), aten.add.Tensor(wanted, flat.shape[0]), wanted)
+    return aten.reshape.default(aten.index_select.default(flat, 0, wanted), list(index.shape))
+
+
+def unfold(self: torch.Tensor, dimension: int, size: int, step: int) -> Any:
+    """``unfold`` of ``[*, L, *]``: windows ``[*, 1 + (L - size) // step, *, size]``. Source: ATen/native/TensorShape.cpp."""
+    dim = dimension % self.dim()
+    windows = (self.shape[dim] - size) // step + 1
+    starts = aten.unsqueeze.default(aten.mul.Scalar(_positions(windows, self), step), 1)
+    places = aten.reshape.default(aten.add.Tensor(starts, aten.unsqueeze.default(_positions(size, self), 0)), [-1])
+    read = aten.index_select.default(self, dim, places)
+    shaped = aten.reshape.default(read, [*self.shape[:dim], windows, size, *self.shape[dim + 1 :]])
+    order = [axis for axis in range(self.dim() + 1) if axis != dim + 1]
+    return aten.permute.default(shaped, [*order, dim + 1])
+
+
+def _unfolds(call: OpCall) -> bool:
+    return bool(call.arguments["self"].meta["val"].dim() > 0)
+
+
+def diagonal_scatter(self: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """``diagonal_scatter``: ``src`` ``[*, D]`` on a diagonal of ``self``."""
+    first, second = dim1 % self.dim(), dim2 % self.dim()
+    rows, columns = (aten.unsqueeze.default(_positions(self.shape[dim], self), axis) for axis, dim in ((1, first), (0, second)))
+    hits = aten.eq.Tensor(aten.add.Scalar(rows, offset), columns)
+    # Row r holds element r - max(-offset, 0) of src; outside the diagonal any element will do.
+    element = aten.add.Scalar(_positions(self.shape[first], self), min(offset, 0))
+    element = aten.minimum.default(
+        aten.clamp_min.default(element, 0), aten.add.Scalar(aten.full_like.default(element, 0), src.shape[-1] - 1)
+    )
+    spread = aten.unsqueeze.default(aten.index_select.default(src, -1, element), -1)
+    others = [axis for axis in range(self.dim()) if axis not in (first, second)]
+    moved = aten.permute.default(self, [*others, first, second])
+    order = [*others, first, second]
+    return aten.permute.default(aten.where.self(hits, spread, moved), [order.index(axis) for axis in range(self.dim())])
+
+
+def _has_diagonal(call: OpCall) -> bool:
+    source = call.arguments["src"].meta["val"]
+    return isinstance(source.shape[-1], int) and source.shape[-1] > 0
+
+
+def masked_scatter(self: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
+    """``masked_scatter``: the n-th hit of the mask takes the n-th element of ``source``."""
+    shape = torch.broadcast_shapes(self.shape, mask.shape)  # type: ignore[no-untyped-call]
+    hits = aten.reshape.default(aten.expand.default(mask, shape), [-1])
+    number = aten.sub.Scalar(aten.cumsum.default(as_dtype(hits, torch.int64), 0), 1)
+    flat = aten.reshape.default(source, [-1])
+    last = aten.add.Scalar(aten.full_like.default(number, 0), flat.shape[0] - 1)
+    number = aten.minimum.default(aten.clamp_min.default(number, 0), last)
+    taken = aten.index_select.default(flat, 0, number)
+    kept = aten.reshape.default(aten.expand.default(self, shape), [-1])
+    return aten.view.default(aten.where.self(hits, taken, kept), list(shape))
+
+
+def _masks(call: OpCall) -> bool:
+    source = call.arguments["source"].meta["val"]
+    return call.arguments["mask"].meta["val"].dtype == torch.bool and all(isinstance(size, int) and size > 0 for size in source.shape)
+
+
+def searchsorted(
+    sorted_sequence: torch.Tensor,
+    self: torch.Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: MaybeTensor = None,
+) -> Any:
+    """``searchsorted``: the number of elements of the row that come before a value; NaN comes last.
+
+    Source: ATen/native/Bucketization.cpp.
+    """
+    from_right = right or side == "right"
+    edges = sorted_sequence if sorter is None else aten.gather.default(sorted_sequence, -1, sorter)
+    row, value = aten.unsqueeze.default(edges, -2), aten.unsqueeze.default(self, -1)
+    # "Not at or after" instead of "before", so that a value of NaN comes after everything.
+    later = aten.gt.Tensor(row, value) if from_right else aten.ge.Tensor(row, value)
+    out = aten.sum.dim_IntList(as_dtype(aten.logical_not.default(later), torch.int64), [-1])
+    return as_dtype(out, torch.int32) if out_int32 else out
+
+
+def bucketize(self: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
+    """``bucketize``, which is ``searchsorted`` of one row."""
+    return searchsorted(boundaries, self, out_int32=out_int32, right=right)
+
+
+def _compares(sequence: str, values: str) -> Callable[[OpCall], bool]:
+    def compares(call: OpCall) -> bool:
+        row, value = (call.arguments[name].meta["val"] for name in (sequence, values))
+        return bool(row.dtype == value.dtype) and count([*value.shape, row.shape[-1]]) <= MAX_COMPARED
+
+    return compares
+
+
+def empty_strided(size: Sequence[Any], stride: Sequence[Any], **settings: Any) -> Any:
+    """``empty_strided``: memory that is not written yet; the strides are given to it where they matter."""
+    return aten.empty.memory_format(size, **settings)
+
+
+def new_empty_strided(self: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], **settings: Any) -> Any:
+    """``new_empty_strided``."""
+    return aten.new_empty.default(self, size, **settings)
+
+
+INDEXING: dict[Callable[..., Any], Decomposition] = {
+    aten.index_copy.default: Decomposition(_as_numbers(aten.index_copy.default), _is_bool),
+    aten.index_fill.int_Scalar: Decomposition(_as_numbers(aten.index_fill.int_Scalar), _is_bool),
+    aten.index_fill.int_Tensor: Decomposition(_as_numbers(aten.index_fill.int_Tensor), _is_bool),
+    aten.take.default: Decomposition(take),
+    aten.unfold.default: Decomposition(unfold, _unfolds),
+    aten.diagonal_scatter.default: Decomposition(diagonal_scatter, _has_diagonal),
+    aten.masked_scatter.default: Decomposition(masked_scatter, _masks),
+    aten.searchsorted.Tensor: Decomposition(searchsorted, _compares("sorted_sequence", "self")),
+    aten.bucketize.Tensor: Decomposition(bucketize, _compares("boundaries", "self")),
+    aten.empty_strided.default: Decomposition(empty_strided),
+    aten.new_empty_strided.default: Decomposition(new_empty_strided),
+}
