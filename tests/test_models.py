@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,18 @@ import torchkiln
 from torchkiln_testing import OpClass, assert_same
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+ALL = list(itertools.product(EXAMPLES, DTYPES, [1, 3], ["aot", "jit"]))
+"""Every model in every dtype, with one and several examples, by both entry points."""
+ALWAYS = ("small_conv_net", "bert", "minilm")
+"""Models that run so in the default tests as well."""
+OFTEN = (("fp32", 3, "aot"), ("fp16", 1, "jit"), ("bf16", 3, "aot"))
+"""How the others run there."""
+
+
+def row(name: str, *how: Any) -> Any:
+    marks = () if name in ALWAYS or how in OFTEN else pytest.mark.slow
+    return pytest.param(name, *how, marks=marks, id="-".join(map(str, (name, *how))))
+
 
 SENTENCES = [
     "The kiln must reach cone ten before the glaze matures.",
@@ -78,19 +91,13 @@ def check_model(name: str, dtype: str, batch: int, entry: str, engine: str, devi
     assert report.engine == engine
 
 
-@pytest.mark.parametrize("entry", ["aot", "jit"])
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("name", "dtype", "batch", "entry"), [row(*case) for case in ALL])
 def test_equals_eager_on_the_reference_engine(name: str, dtype: str, batch: int, entry: str) -> None:
     check_model(name, dtype, batch, entry, "reference", "cpu")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("entry", ["aot", "jit"])
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("name", "dtype", "batch", "entry"), ALL)
 def test_equals_eager_on_tensorrt(name: str, dtype: str, batch: int, entry: str) -> None:
     check_model(name, dtype, batch, entry, "tensorrt", "cuda")
 
