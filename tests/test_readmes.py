@@ -1,4 +1,4 @@
-"""Every Python block of every README runs as it stands."""
+"""Every Python block of every README and of the documentation runs as it stands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [
     pytest.param(block, id=f"{readme.relative_to(ROOT)}-{index}")
-    for readme in READMES
+    for readme in [*READMES, *sorted(ROOT.glob("docs/*.md"))]
     for index, block in enumerate(BLOCK.findall(readme.read_text()))
 ]
 

@@ -44,10 +44,33 @@ class PartitionOptions:
     require_full_compilation: bool = option(
         False, "Raise a PartitionError that lists every rejection instead of leaving calls in PyTorch.", keyed=False
     )
+    node_overrides: tuple[tuple[str, str], ...] = option(
+        (),
+        "For experts: where single calls run, as a mapping of node names of the lowered program (as in the report, globs allowed) to "
+        "`torch` or `engine`; `engine` keeps a small segment, and is an error where the call cannot run in an engine.",
+        keyed=False,
+    )
+    border_cost: Literal["auto", "on", "off"] = option(
+        "auto",
+        "Whether engine segments that cost more than they save, by the model of `docs/partitioning.md`, run in PyTorch. `auto`: unless "
+        "`min_block_size` is below its default, which asks for small engines.",
+        keyed=False,
+    )
+    partition_report: Callable[[str], Any] | str | None = option(  # noqa: RUF009 - `option` returns a field
+        None,
+        "Where a table of all engine segments considered goes, with the numbers behind each decision: a function of text, such as "
+        "`print`, or the name of a file. Once per division, so again after a fallback.",
+        keyed=False,
+    )
 
     def __post_init__(self) -> None:
         if self.min_block_size < 1:
             raise ValueError(f"min_block_size: expected at least 1, got {self.min_block_size}")
+        if self.border_cost not in ("auto", "on", "off"):
+            raise ValueError(f"border_cost: expected one of auto, on, off, got {self.border_cost!r}")
+        for name, place in self.node_overrides:
+            if place not in ("engine", "torch"):
+                raise ValueError(f"node_overrides: expected 'engine' or 'torch' for {name!r}, got {place!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +195,9 @@ def _shown(hint: Any) -> str:
 
 
 def _as_tuple(value: Any) -> Any:
-    """Lists as tuples; sets too, in an order that is the same in every process."""
+    """Lists as tuples, mappings as tuples of pairs; sets as tuples too, in an order that is the same in every process."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
     if isinstance(value, (set, frozenset)):
         return tuple(sorted(value, key=str))
     return tuple(value) if isinstance(value, list) else value

@@ -14,8 +14,9 @@ class Rejection:
     """One call that no engine takes. ``rule`` is a stable id, the message says what was expected and found.
 
     Rules: ``no-converter``, ``dtype``, ``rank``, ``static``, ``equals``, ``requires`` from converters; ``torch-executed-op``,
-    ``torch-executed-module``, ``min-block-size``, ``effect``, ``device``, ``layout``, ``complex``, ``symint``, ``range``, ``constant``
-    from partitioning; ``build-failed`` from the frontend, for calls that could not be converted or built.
+    ``torch-executed-module``, ``node-override``, ``min-block-size``, ``border-cost``, ``effect``, ``device``, ``layout``, ``complex``,
+    ``symint``, ``range``, ``constant`` from partitioning; ``build-failed`` from the frontend, for calls that could not be converted or
+    built.
     """
 
     target: str

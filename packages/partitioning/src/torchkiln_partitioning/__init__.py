@@ -1,6 +1,19 @@
 """Division of a lowered program into engine and PyTorch segments."""
 
+from torchkiln_partitioning.cost import CostModel, SegmentWork
+from torchkiln_partitioning.describe import BorderTensor, SegmentDescription, describe, is_operator
+from torchkiln_partitioning.executed_modules import module_stack
 from torchkiln_partitioning.partitioner import LevelPartitioner
 from torchkiln_partitioning.shapes import input_specs
 
-__all__ = ["LevelPartitioner", "input_specs"]
+__all__ = [
+    "BorderTensor",
+    "CostModel",
+    "LevelPartitioner",
+    "SegmentDescription",
+    "SegmentWork",
+    "describe",
+    "input_specs",
+    "is_operator",
+    "module_stack",
+]

@@ -13,6 +13,7 @@ from torchkiln_core.options import PartitionOptions
 from torchkiln_core.rejection import Rejection, SupportOracle, target_name
 from torchkiln_partitioning.executed_modules import find_executed
 from torchkiln_partitioning.executed_ops import ExecutedOps
+from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.sizes import SizeRecipes
 from torchkiln_partitioning.view import ProgramView, Role, is_tensor
 
@@ -25,11 +26,13 @@ class Refusals:
         executed: Operators that the user keeps in PyTorch.
         options: Options of the stage.
         earlier: Rejections of earlier failed builds by node name.
+        overridden: Where the user wants single calls.
     """
 
     executed: ExecutedOps
     options: PartitionOptions
     earlier: Mapping[str, Rejection]
+    overridden: Mapping[torch.fx.Node, Kind]
 
 
 def reject(node: torch.fx.Node, rule: str, message: str) -> Rejection:
@@ -73,6 +76,8 @@ def _by_user(node: torch.fx.Node, refusals: Refusals, in_modules: Mapping[torch.
         return reject(node, "torch-executed-op", "torch_executed_ops keeps the operator in PyTorch")
     if node in in_modules:
         return reject(node, "torch-executed-module", f"torch_executed_modules keeps {in_modules[node]} in PyTorch")
+    if refusals.overridden.get(node) is Kind.TORCH:
+        return reject(node, "node-override", "node_overrides keeps the call in PyTorch")
     return None
 
 

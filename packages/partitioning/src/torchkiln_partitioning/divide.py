@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch.fx
 
 from torchkiln_core.rejection import Rejection
-from torchkiln_partitioning.classify import reject
 from torchkiln_partitioning.effects import bodies_of
 from torchkiln_partitioning.levels import Kind, best_levels
 from torchkiln_partitioning.placement import CallGraph, Placement, depend
@@ -40,24 +39,24 @@ def divide(placement: Placement) -> Division:
     return Division(placement, _group(placement, calls, levels))
 
 
-def divide_with_minimum(placement: Placement, min_block_size: int) -> Division:
-    """A division whose engine segments have at least ``min_block_size`` calls, or that is one engine segment.
+def divide_with_payoff(placement: Placement, judge: Callable[[Division], Mapping[torch.fx.Node, Rejection]]) -> Division:
+    """A division whose engine segments all pay, or that is one engine segment.
 
-    Calls of smaller segments move to PyTorch and the program is divided anew. Where that leaves small segments again, the first
-    division stays, with its small segments merged into the PyTorch segments around them: one more round at most, whatever the graph.
+    Calls of segments that ``judge`` refuses move to PyTorch and the program is divided anew. Where that leaves such segments again, the
+    first division stays, with those segments merged into the PyTorch segments around them: one more round at most, whatever the graph.
     """
     first = divide(placement)
-    refused = _too_small(first, min_block_size)
+    refused = judge(first)
     if not refused:
         return first
     rest = placement.without(refused)
     second = divide(rest)
-    return _merged(first, rest) if _too_small(second, min_block_size) else second
+    return _merged(first, rest) if judge(second) else second
 
 
-def call_count(placement: Placement, calls: Sequence[torch.fx.Node]) -> int:
-    """Operators that a segment runs, with those in the bodies of higher-order calls and its copies of cheap ones."""
-    total = len(placement.copies_for(calls))
+def call_count(placement: Placement, calls: Sequence[torch.fx.Node], copies: int) -> int:
+    """Operators that a segment runs, with those in the bodies of higher-order calls and its ``copies`` of cheap ones."""
+    total = copies
     waiting = [(node, placement.view.program.module) for node in calls]
     while waiting:
         node, module = waiting.pop()
@@ -65,19 +64,6 @@ def call_count(placement: Placement, calls: Sequence[torch.fx.Node]) -> int:
         total += not bodies
         waiting.extend((part, body) for body in bodies for part in body.graph.nodes if part.op == "call_function")
     return total
-
-
-def _too_small(division: Division, min_block_size: int) -> dict[torch.fx.Node, Rejection]:
-    engines = [group for group in division.groups if group.kind is Kind.ENGINE]
-    if len(division.groups) == 1:
-        return {}
-    refused: dict[torch.fx.Node, Rejection] = {}
-    for group in engines:
-        count = call_count(division.placement, group.calls)
-        if count < min_block_size:
-            message = f"expected at least {min_block_size} calls in an engine segment, got {count}"
-            refused.update({node: reject(node, "min-block-size", message) for node in group.calls})
-    return refused
 
 
 def _merged(division: Division, placement: Placement) -> Division:

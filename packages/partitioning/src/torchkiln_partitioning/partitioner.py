@@ -10,10 +10,14 @@ from torchkiln_core.partition import Partition
 from torchkiln_core.program import Program
 from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_partitioning.classify import Refusals, classify
-from torchkiln_partitioning.divide import Division, divide, divide_with_minimum
+from torchkiln_partitioning.decision_table import publish
+from torchkiln_partitioning.divide import Division, divide, divide_with_payoff
 from torchkiln_partitioning.draft import Draft, draft_segments
 from torchkiln_partitioning.executed_ops import ExecutedOps
+from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.limits import beyond_limits
+from torchkiln_partitioning.overrides import find_overridden, require_possible
+from torchkiln_partitioning.payoff import Judge
 from torchkiln_partitioning.placement import Placement, place
 from torchkiln_partitioning.sizes import find_recipes
 from torchkiln_partitioning.stitch import stitch
@@ -35,32 +39,42 @@ class LevelPartitioner:
 
     def __init__(self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None) -> None:
         self._options = options
-        self._refusals = Refusals(ExecutedOps(options.torch_executed_ops), options, dict(refused or {}))
+        self._executed = ExecutedOps(options.torch_executed_ops)
+        self._refused = dict(refused or {})
 
     def partition(self, program: Program, oracle: SupportOracle) -> Partition:
         """Divides ``program`` by what ``oracle`` says of each call.
 
         Raises:
-            PartitionError: ``require_full_compilation`` is set and a call stays in PyTorch.
-            ValueError: An entry of ``torch_executed_modules`` matches no module of the program.
+            PartitionError: ``require_full_compilation`` is set and a call stays in PyTorch, or ``node_overrides`` wants a call in an engine
+                that cannot run there.
+            ValueError: An entry of ``torch_executed_modules`` matches no module of the program, or one of ``node_overrides`` no call.
         """
+        return stitch(*self.decide(program, oracle))
+
+    def decide(self, program: Program, oracle: SupportOracle) -> tuple[Division, tuple[Draft, ...]]:
+        """What ``partition`` does before it writes graphs."""
         view = view_program(program)
         recipes = find_recipes(view)
-        placement = place(view, recipes, classify(view, recipes, oracle, self._refusals))
-        division, drafts = self._divide(placement)
+        overridden = find_overridden(tuple(view.operators()), self._options.node_overrides) if self._options.node_overrides else {}
+        rejections = classify(view, recipes, oracle, Refusals(self._executed, self._options, self._refused, overridden))
+        require_possible(overridden, rejections)
+        placement = place(view, recipes, rejections)
+        judge = Judge(self._options, (node for node, kind in overridden.items() if kind is Kind.ENGINE))
+        division, drafts = self._divide(placement, judge)
         while refused := beyond_limits(division, drafts):
+            require_possible(overridden, refused)
             placement = placement.without(refused)
-            division, drafts = self._divide(placement)
+            division, drafts = self._divide(placement, judge)
         if self._options.require_full_compilation:
             _require_full(division.placement)
-        return stitch(division, drafts)
+        if self._options.partition_report is not None:
+            publish(judge.decisions, self._options.partition_report)
+        return division, drafts
 
-    def _divide(self, placement: Placement) -> tuple[Division, tuple[Draft, ...]]:
+    def _divide(self, placement: Placement, judge: Judge) -> tuple[Division, tuple[Draft, ...]]:
         # When everything must be compiled, no engine is too small.
-        if self._options.require_full_compilation:
-            division = divide(placement)
-        else:
-            division = divide_with_minimum(placement, self._options.min_block_size)
+        division = divide(placement) if self._options.require_full_compilation else divide_with_payoff(placement, judge)
         return division, draft_segments(division)
 
 

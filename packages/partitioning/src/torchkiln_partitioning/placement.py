@@ -13,6 +13,7 @@ from torchkiln_partitioning.effects import Effect
 from torchkiln_partitioning.levels import Dependencies, Kind
 from torchkiln_partitioning.sizes import DimOf, Literal, Recomputed, SizeRecipes, is_number
 from torchkiln_partitioning.view import ProgramView, Role, is_tensor
+from torchkiln_partitioning.work import WorkEstimator
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Placement:
         copied: Cheap calls of which each reader has its own copy.
         owners: The call in ``kinds`` that a value comes from.
         rejections: Why calls stay in PyTorch.
+        work: Operations and bytes of calls.
     """
 
     view: ProgramView
@@ -34,6 +36,7 @@ class Placement:
     copied: frozenset[torch.fx.Node]
     owners: Mapping[torch.fx.Node, torch.fx.Node]
     rejections: Mapping[torch.fx.Node, Rejection]
+    work: WorkEstimator
 
     def without(self, refused: Mapping[torch.fx.Node, Rejection]) -> Placement:
         """The placement with further calls in PyTorch."""
@@ -72,7 +75,7 @@ def place(view: ProgramView, recipes: SizeRecipes, rejections: Mapping[torch.fx.
             continue
         kinds[node] = Kind.TORCH if node in rejections else Kind.ENGINE
         owners[node] = node
-    return Placement(view, recipes, kinds, frozenset(copied), owners, rejections)
+    return Placement(view, recipes, kinds, frozenset(copied), owners, rejections, WorkEstimator(view.program.dims))
 
 
 @dataclass(frozen=True, slots=True)

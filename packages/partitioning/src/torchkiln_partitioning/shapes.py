@@ -34,7 +34,7 @@ def input_specs(segment: Segment, dims: Mapping[str, DimRange]) -> tuple[TensorS
     for node in segment.module.graph.find_nodes(op="placeholder"):
         value = node.meta["val"]
         if node.name in wanted and isinstance(value, torch.Tensor):
-            shape = tuple(_dim(size, dims, node.name) for size in sizes_of(value.shape))
+            shape = tuple(dim_of(size, dims, node.name) for size in sizes_of(value.shape))
             specs.append(TensorSpec(node.name, value.dtype, shape))
     return tuple(specs)
 
@@ -44,7 +44,12 @@ def unranged_symbols(sizes: tuple[Size, ...], dims: Mapping[str, DimRange]) -> t
     return tuple(dict.fromkeys(name for size in sizes for name in symbols_of(size) if name not in dims))
 
 
-def _dim(size: Size, dims: Mapping[str, DimRange], name: str) -> Dim:
+def dim_of(size: Size, dims: Mapping[str, DimRange], name: str) -> Dim:
+    """A size of the value ``name`` with its range.
+
+    Raises:
+        PartitionError: A symbol has no range.
+    """
     if isinstance(size, int):
         return size
     missing = unranged_symbols((size,), dims)

@@ -20,9 +20,9 @@ from torchkiln_partitioning.effects import Effect, attribute, effect_of
 aten = torch.ops.aten
 
 SIZE_READERS = frozenset({aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default})
-_CHECKS = frozenset({aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default})
+CHECKS = frozenset({aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default})
 _MAKERS = frozenset({aten.full, aten.zeros, aten.ones, aten.arange, aten.scalar_tensor, aten.eye})
-_VIEWS = frozenset(
+VIEWS = frozenset(
     {
         aten.alias, aten.detach, aten.expand, aten.permute, aten.reshape, aten.select, aten.slice, aten.squeeze, aten.t, aten.transpose,
         aten.unsqueeze, aten.view, aten._unsafe_view,
@@ -151,7 +151,7 @@ def _role(
         return Role.PART
     if _is_size(node):
         return Role.SIZE
-    if node.target in _CHECKS:
+    if node.target in CHECKS:
         return Role.CHECK
     return Role.CHEAP if node not in effects and _is_cheap(node, roles) else Role.CALL
 
@@ -171,7 +171,7 @@ def _is_cheap(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:
     tensors = [other for other in node.all_input_nodes if roles[other] is not Role.SIZE and not _is_number_input(other, roles)]
     if not tensors:
         return node.target.overloadpacket in _MAKERS
-    return node.target.overloadpacket in _VIEWS and len(tensors) == 1 and roles[tensors[0]] in (Role.WEIGHT, Role.CHEAP)
+    return node.target.overloadpacket in VIEWS and len(tensors) == 1 and roles[tensors[0]] in (Role.WEIGHT, Role.CHEAP)
 
 
 def _is_number_input(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:

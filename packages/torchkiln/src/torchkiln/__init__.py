@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torchkiln.aot import compile
 from torchkiln.compiled_module import CompiledModule, LoadedModule
+from torchkiln.explaining import explain
+from torchkiln.fallback import FallbackWarning
 from torchkiln.inputs import Input
-from torchkiln.report import Report, SegmentReport
+from torchkiln.report import BorderValue, CallReport, Report, SegmentReport, Shares
 from torchkiln.saving import load, save
-from torchkiln.stages import FallbackWarning
 from torchkiln_core import (
     BuildError,
     CompileError,
@@ -25,7 +26,9 @@ from torchkiln_core import (
 )
 
 __all__ = [
+    "BorderValue",
     "BuildError",
+    "CallReport",
     "CompileError",
     "CompiledModule",
     "ConversionError",
@@ -44,7 +47,9 @@ __all__ = [
     "Report",
     "SegmentReport",
     "ShapeOutOfProfile",
+    "Shares",
     "compile",
+    "explain",
     "load",
     "save",
 ]

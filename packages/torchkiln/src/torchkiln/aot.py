@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from torchkiln.capture import capture, export_model
+from torchkiln.capture import Captured, capture, export_model
 from torchkiln.compiled_module import CompiledModule
 from torchkiln.inputs import Input, examples_of
 from torchkiln.stages import Compiler
@@ -40,17 +40,27 @@ def compile(
         TypeError: Arguments of the wrong type.
     """
     settings = Options.from_keywords(options)
-    args, dynamic_shapes = _examples(model, args, dynamic_shapes, inputs)
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise TypeError(f"kwargs: expected a mapping of names to values, got {type(kwargs).__name__}")
     compiler = Compiler(settings)
-    with compiler.clock.measure("export"):
-        exported = export_model(model, args, kwargs or {}, dynamic_shapes)
-        captured = capture(exported, model)
+    captured = capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs))
     program = compiler.build(compiler.lower(captured.program))
     if settings.runtime.on_report is not None:
         settings.runtime.on_report(program.report)
     return CompiledModule(captured, program, follow=settings.runtime.weights == "follow")
+
+
+def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any, Any]) -> Captured:
+    """The captured model; ``examples`` are the arguments ``args``, ``kwargs``, ``dynamic_shapes`` and ``inputs`` of ``compile``.
+
+    Raises:
+        ExportError: The model cannot be captured.
+        TypeError: Arguments of the wrong type.
+    """
+    given_args, kwargs, given_shapes, inputs = examples
+    args, dynamic_shapes = _examples(model, given_args, given_shapes, inputs)
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"kwargs: expected a mapping of names to values, got {type(kwargs).__name__}")
+    with compiler.clock.measure("export"):
+        return capture(export_model(model, args, kwargs or {}, dynamic_shapes), model)
 
 
 def _examples(model: object, args: Any, dynamic_shapes: Any, inputs: Any) -> tuple[tuple[Any, ...], Any]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from torchkiln.doctor import diagnose
+from torchkiln.explain_command import add_arguments, run_explain
 from torchkiln_core import KilnError
 
 
@@ -19,12 +20,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     demo.add_argument("--seed", type=int, default=0, help="seed of the training and of random weights")
     commands.add_parser("doctor", help="say which TensorRT library, GPU and torch are found, and what torchkiln will do with them")
+    add_arguments(
+        commands.add_parser("explain", help="say how a model is divided and why calls stay in PyTorch, without building anything")
+    )
     options = parser.parse_args(arguments)
     try:
-        if options.command == "doctor":
-            sys.stdout.write("\n".join(diagnose()) + "\n")
-            return 0
-        return _demo(options.seed)
+        match options.command:
+            case "doctor":
+                sys.stdout.write("\n".join(diagnose()) + "\n")
+                return 0
+            case "explain":
+                return run_explain(options)
+            case _:
+                return _demo(options.seed)
     except KilnError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -38,7 +46,7 @@ def _demo(seed: int) -> int:
     except ImportError as error:
         sys.stderr.write(f"the demo needs {error.name}: install torchkiln[demo]\n")
         return 1
-    from torchkiln.demo import run_demo
+    from torchkiln.demo.show import run_demo
 
     return run_demo(seed)
 

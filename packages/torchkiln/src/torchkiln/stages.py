@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
+import dataclasses
+import functools
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.engines import choose_engine, device_of
-from torchkiln.report import Report, SegmentReport
+from torchkiln.fallback import compile_segments
+from torchkiln.report import Report, describe_partition
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
 from torchkiln.stage_clock import StageClock
 from torchkiln_converters import ConverterRegistry, NetworkConverter, default_registry
-from torchkiln_core import (
-    CompileError,
-    InternalError,
-    Options,
-    Partition,
-    Program,
-    Rejection,
-    Segment,
-)
-from torchkiln_core.call import source_of
-from torchkiln_core.rejection import target_name
+from torchkiln_core import Network, Options, Partition, Program, Rejection, Segment
 from torchkiln_core.stages import Lowering
 from torchkiln_lowering import AtenLowering
 from torchkiln_partitioning import LevelPartitioner
 from torchkiln_runtime import MemoryPlanCache
-
-
-class FallbackWarning(UserWarning):
-    """A segment could not be compiled and runs in PyTorch instead; the result is still right."""
 
 
 class Compiler:
@@ -66,52 +55,41 @@ class Compiler:
         device = device_of([*_fake_inputs(program), *program.weights.values()])
         kind = choose_engine(self.options.runtime, self.options.build, device)
         compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, kind, device, MemoryPlanCache(), self.clock)
-        refused: dict[str, Rejection] = {}
-        while True:
-            with self.clock.measure("partition"):
-                partition = LevelPartitioner(self.options.partition, refused).partition(program, self.registry)
-            segments, failures = self._compile_segments(partition, compiler)
-            if not failures:
-                break
-            refused |= failures
+        partition, made = compile_segments(
+            functools.partial(self._divide, program), compiler.compile, required=self.options.partition.require_full_compilation
+        )
+        # A segment may have been made in an earlier division, under another name.
+        segments = {item.name: dataclasses.replace(made[item.name], segment=item) for item in partition.segments if item.name in made}
         compiler.forget_plans()
-        report = Report(_segment_reports(partition, segments), partition.rejections, kind, dict(self.clock.stage_ms))
+        report = describe_partition(partition, kind, self.clock.stage_ms, lambda name: _built(segments[name]))
         return CompiledProgram(partition, segments, compiler, report)
 
-    def _compile_segments(self, partition: Partition, compiler: SegmentCompiler) -> tuple[dict[str, CompiledSegment], dict[str, Rejection]]:
-        segments: dict[str, CompiledSegment] = {}
-        failures: dict[str, Rejection] = {}
-        for segment in partition.segments:
-            if segment.kind == "engine":
-                try:
-                    segments[segment.name] = compiler.compile(segment, partition.program)
-                except (CompileError, InternalError) as error:
-                    if self.options.partition.require_full_compilation:
-                        raise
-                    warnings.warn(f"{segment.name} runs in PyTorch: {error}", FallbackWarning, stacklevel=2)
-                    failures |= _refusals(segment, error)
-        return segments, failures
+    def explain(self, program: Program) -> Report:
+        """What ``build`` would make of a lowered program, from its division and its networks; nothing is built.
+
+        Raises:
+            CompileError: As ``build``.
+        """
+        converter = NetworkConverter(self.registry)
+
+        def convert(segment: Segment, divided: Program) -> Network:
+            with self.clock.measure("convert"):
+                return converter.convert(segment, divided)
+
+        partition, networks = compile_segments(
+            functools.partial(self._divide, program), convert, required=self.options.partition.require_full_compilation
+        )
+        return describe_partition(partition, "not built", self.clock.stage_ms, lambda name: {"layers": len(networks[name].steps)})
+
+    def _divide(self, program: Program, refused: Mapping[str, Rejection]) -> Partition:
+        with self.clock.measure("partition"):
+            return LevelPartitioner(self.options.partition, refused).partition(program, self.registry)
 
 
-def _refusals(segment: Segment, error: CompileError | InternalError) -> dict[str, Rejection]:
-    """The guilty node when the error names one, else every call of the segment."""
-    calls = {node.name: node for node in segment.module.graph.nodes if node.op == "call_function"}
-    named = error.node if isinstance(error, CompileError) else (error.layer or "").partition("/")[0]
-    guilty = [calls[named]] if named in calls else list(calls.values())
-    message = str(error).splitlines()[0]
-    return {node.name: Rejection(target_name(node.target), node.name, "build-failed", message, source_of(node)) for node in guilty}
-
-
-def _segment_reports(partition: Partition, compiled: Mapping[str, CompiledSegment]) -> tuple[SegmentReport, ...]:
-    reports = []
-    for segment in partition.segments:
-        if segment.kind == "torch":
-            reports.append(SegmentReport(segment.name, "torch", segment.calls))
-        else:
-            made = compiled[segment.name]
-            build_ms = sum(plan.build_ms for plan in made.plans)
-            reports.append(SegmentReport(segment.name, "engine", segment.calls, len(made.network.steps), plan_bytes(made.plans), build_ms))
-    return tuple(reports)
+def _built(made: CompiledSegment) -> Mapping[str, Any]:
+    """What the report says of a built segment."""
+    build_ms = sum(plan.build_ms for plan in made.plans)
+    return {"layers": len(made.network.steps), "plan_bytes": plan_bytes(made.plans), "build_ms": build_ms}
 
 
 def _fake_inputs(program: Program) -> list[torch.Tensor]:

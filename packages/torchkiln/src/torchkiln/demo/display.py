@@ -37,7 +37,9 @@ def print_latency(console: Console, eager: Callable[..., Any], compiled: Callabl
     # Engines keep float32 unless told otherwise; by default torch's convolutions do not.
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         before, after = _median_ms(eager, args), _median_ms(compiled, args)
-    console.print(f"latency in float32 (median of {RUNS}): eager {before:.3f} ms, compiled {after:.3f} ms, {before / after:.2f} times as fast")
+    console.print(
+        f"latency in float32 (median of {RUNS}): eager {before:.3f} ms, compiled {after:.3f} ms, {before / after:.2f} times as fast"
+    )
 
 
 def _median_ms(call: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> float:

@@ -1,0 +1,137 @@
+"""The border cost model: whether an engine segment saves more time than its border takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch.fx
+
+from torchkiln_core.size import size_of
+from torchkiln_partitioning.view import is_tensor
+from torchkiln_partitioning.work import WorkEstimator
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Times of a data-centre GPU, in microseconds; ``tools/bench/partition.py`` measures them.
+
+    Only differences matter: what both sides do, such as the products themselves, costs the same on both.
+
+    Attributes:
+        call_us: An eager call in a stitched graph, from Python to the kernel's launch: what an engine saves for each of its calls.
+        engine_us: Entering and leaving an engine, without its bindings.
+        input_us: Checking and binding one input.
+        output_us: Allocating and binding one output.
+        bytes_per_us: Memory traffic; a result that only the next call reads stays on the chip inside an engine.
+        flops_per_us: Operations of a product, used to see whether a call is longer than its launch.
+    """
+
+    call_us: float = 6.0
+    engine_us: float = 14.0
+    input_us: float = 1.0
+    output_us: float = 3.0
+    bytes_per_us: float = 2e6
+    flops_per_us: float = 1e8
+
+    def in_engine_us(self, work: SegmentWork) -> float:
+        """Time of a segment in an engine: its border, and its device time without the results that stay inside.
+
+        Values that eager keeps in another order of dimensions than engines do are copied at the border.
+        """
+        border = self.engine_us + self.input_us * work.inputs + self.output_us * work.outputs
+        copies = self.call_us * work.rearranged + 2 * work.rearranged_bytes / self.bytes_per_us
+        moved = work.input_bytes + work.output_bytes + work.weight_bytes
+        return border + copies + moved / self.bytes_per_us + work.flops / self.flops_per_us
+
+
+DEFAULT_MODEL = CostModel()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentWork:
+    """What a segment does, at the sizes that the program is tuned for.
+
+    Attributes:
+        calls: Operators, with those in the bodies of higher-order calls.
+        flops: Operations.
+        weight_bytes: Weights that it reads.
+        inputs: Tensors that cross its border inwards.
+        outputs: Tensors that cross its border outwards.
+        input_bytes: Their bytes.
+        output_bytes: Their bytes.
+        rearranged: Tensors at the border whose dimensions lie in memory in another order than an engine's.
+        rearranged_bytes: Their bytes.
+        torch_us: Estimated time in PyTorch: each call takes its launch or its device time, whichever is longer.
+    """
+
+    calls: int
+    flops: int
+    weight_bytes: int
+    inputs: int
+    outputs: int
+    input_bytes: int
+    output_bytes: int
+    rearranged: int
+    rearranged_bytes: int
+    torch_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The nodes of a segment: its calls, the tensors at its border, and its weights."""
+
+    calls: Sequence[torch.fx.Node]
+    call_count: int
+    inputs: Sequence[torch.fx.Node]
+    outputs: Sequence[torch.fx.Node]
+    weights: Sequence[torch.fx.Node]
+
+
+def measure(content: Content, work: WorkEstimator, model: CostModel = DEFAULT_MODEL) -> SegmentWork:
+    """The work of a segment; a call takes part with what it reads and writes."""
+    flops, torch_us = 0, model.call_us * (content.call_count - len(content.calls))
+    for call in content.calls:
+        operations = work.flops_of(call)
+        flops += operations
+        moved = _bytes_of(call.all_input_nodes, work) + _result_bytes(call, work)
+        torch_us += max(model.call_us, moved / model.bytes_per_us + operations / model.flops_per_us)
+    rearranged = [node for node in itertools.chain(content.inputs, content.outputs) if not _lies_in_order(node, work)]
+    return SegmentWork(
+        calls=content.call_count,
+        flops=flops,
+        weight_bytes=_bytes_of(content.weights, work),
+        inputs=len(content.inputs),
+        outputs=len(content.outputs),
+        input_bytes=_bytes_of(content.inputs, work),
+        output_bytes=_bytes_of(content.outputs, work),
+        rearranged=len(rearranged),
+        rearranged_bytes=_bytes_of(rearranged, work),
+        torch_us=torch_us,
+    )
+
+
+def _bytes_of(nodes: Iterable[torch.fx.Node], work: WorkEstimator) -> int:
+    return sum(work.bytes_of(node) for node in nodes if is_tensor(node))
+
+
+def _result_bytes(call: torch.fx.Node, work: WorkEstimator) -> int:
+    if is_tensor(call):
+        return work.bytes_of(call)
+    return _bytes_of(call.users, work) if isinstance(call.meta.get("val"), (tuple, list)) else 0
+
+
+def _lies_in_order(node: torch.fx.Node, work: WorkEstimator) -> bool:
+    """Whether a tensor is contiguous; dimensions of size 1 lie anywhere."""
+    value = node.meta["val"]
+    if value.layout != torch.strided:
+        return True
+    expected = 1
+    for size, stride in reversed(list(zip(work.shape_of(node), value.stride(), strict=True))):
+        if size == 0:
+            return True
+        if size != 1 and work.evaluate(size_of(stride)) != expected:
+            return False
+        expected *= size
+    return True

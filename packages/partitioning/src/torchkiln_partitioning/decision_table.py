@@ -1,0 +1,50 @@
+"""``partition_report``: the numbers behind a division as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torchkiln_partitioning.cost import DEFAULT_MODEL
+from torchkiln_partitioning.payoff import Decision
+
+_HEAD = ("calls", "GFLOP", "weights MB", "in", "in MB", "out", "out MB", "PyTorch us", "engine us", "decision", "first call")
+
+
+def publish(decisions: Sequence[Decision], sink: Callable[[str], object] | str) -> None:
+    """Gives the table to a function, or writes it to the file of that name."""
+    text = decision_table(decisions)
+    if isinstance(sink, str):
+        Path(sink).write_text(text + "\n", encoding="utf-8")
+    else:
+        sink(text)
+
+
+def decision_table(decisions: Sequence[Decision]) -> str:
+    """A line per engine segment that was considered, with what it costs on either side."""
+    rows = [_HEAD, *map(_row, decisions)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    model = DEFAULT_MODEL
+    note = (
+        f"model: {model.call_us:g} us per eager call, {model.engine_us:g} us per engine, {model.input_us:g} us per input and "
+        f"{model.output_us:g} us per output of an engine, {model.bytes_per_us / 1e6:g} TB/s, {model.flops_per_us / 1e6:g} TFLOP/s"
+    )
+    return "\n".join([*lines, note])
+
+
+def _row(decision: Decision) -> tuple[str, ...]:
+    work = decision.work
+    return (
+        str(work.calls),
+        f"{work.flops / 1e9:.3f}",
+        f"{work.weight_bytes / 1e6:.2f}",
+        str(work.inputs),
+        f"{work.input_bytes / 1e6:.2f}",
+        str(work.outputs),
+        f"{work.output_bytes / 1e6:.2f}",
+        f"{work.torch_us:.0f}",
+        f"{decision.engine_us:.0f}",
+        "engine" if decision.rule is None else f"PyTorch ({decision.rule})",
+        decision.calls[0],
+    )

@@ -1,0 +1,138 @@
+"""What a call takes: operations and bytes, estimated from shapes at the sizes that a program is tuned for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+from torch.fx.node import map_arg
+from torch.utils.flop_counter import flop_registry
+
+from torchkiln_core.size import Size, evaluate, size_of, symbols_of
+from torchkiln_core.spec import DimRange
+from torchkiln_partitioning.sizes import dims_of, expression_of
+from torchkiln_partitioning.view import VIEWS, aten, is_tensor
+
+_UNKNOWN = 128
+_MOVES = VIEWS | {
+    aten.cat, aten.clone, aten.constant_pad_nd, aten.copy, aten.embedding, aten.flip, aten.gather, aten.index, aten.index_select,
+    aten.index_put, aten.pad, aten.repeat, aten.roll, aten.scatter, aten.select_scatter, aten.slice_scatter, aten.split,
+    aten.split_with_sizes, aten.stack, aten.unbind, aten.view_copy, aten._to_copy, aten.to,
+}  # fmt: skip
+"""Operators that move elements and compute nothing."""
+
+
+class WorkEstimator:
+    """Operations and bytes of calls; a symbol of unknown range counts as 128.
+
+    Args:
+        dims: Range of each free symbol; sizes are taken at ``opt``.
+    """
+
+    def __init__(self, dims: Mapping[str, DimRange]) -> None:
+        self._values = {name: dim.opt for name, dim in dims.items()}
+        self._known: dict[Size, int] = {}
+
+    def shape_of(self, node: torch.fx.Node) -> tuple[int, ...]:
+        """The shape ``[*]`` of a tensor node."""
+        return tuple(size if isinstance(size, int) else self.evaluate(size) for size in dims_of(node))
+
+    def bytes_of(self, node: torch.fx.Node) -> int:
+        """Bytes of a tensor node."""
+        itemsize: int = node.meta["val"].dtype.itemsize
+        return math.prod(self.shape_of(node)) * itemsize
+
+    def flops_of(self, node: torch.fx.Node) -> int:
+        """Operations of a call.
+
+        Products, convolutions and attention count two per multiplication and addition, by the formulas of
+        ``torch.utils.flop_counter``; what moves elements counts none; any other call counts one per element of its largest tensor.
+        """
+        target = node.target
+        if not isinstance(target, OpOverload) or target.overloadpacket in _MOVES:
+            return 0
+        packet = target.overloadpacket
+        if packet in _PRODUCTS:
+            return _PRODUCTS[packet](self, node)
+        if packet in flop_registry:
+            args, kwargs = map_arg((node.args, node.kwargs), self._argument)
+            return int(flop_registry[packet](*args, **kwargs, out_val=self._result(node)))
+        tensors = [other for other in (node, *node.all_input_nodes) if is_tensor(other)]
+        return max((math.prod(self.shape_of(other)) for other in tensors), default=0)
+
+    def _argument(self, node: torch.fx.Node) -> Any:
+        """What a formula takes for a node: the shape of a tensor, a number as it is typically."""
+        if is_tensor(node):
+            return self.shape_of(node)
+        size = expression_of(node)
+        return node.meta.get("val") if size is None or isinstance(size, int) else self.evaluate(size)
+
+    def _result(self, node: torch.fx.Node) -> tuple[int, ...]:
+        value = node.meta["val"]
+        first = value[0] if isinstance(value, (tuple, list)) else value
+        return tuple(self.evaluate(size_of(size)) for size in first.shape)
+
+    def evaluate(self, size: Size) -> int:
+        """The integer that a size typically is."""
+        if isinstance(size, int):
+            return size
+        if size not in self._known:
+            names = symbols_of(size)
+            self._known[size] = max(evaluate(size, {name: self._values.get(name, _UNKNOWN) for name in names}), 0)
+        return self._known[size]
+
+
+def _tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
+    return [argument for argument in node.args if isinstance(argument, torch.fx.Node) and is_tensor(argument)]
+
+
+def _product(work: WorkEstimator, node: torch.fx.Node) -> int:
+    """``linear`` and ``matmul``: one product along the last dimension of the first argument per element of the result."""
+    return 2 * math.prod(work.shape_of(node)) * work.shape_of(_tensor_arguments(node)[0])[-1]
+
+
+def _attention(work: WorkEstimator, node: torch.fx.Node) -> int:
+    """``scaled_dot_product_attention``: scores over ``[*, L, S]``, then their product with the values ``[*, S, D]``."""
+    query, key, value = (work.shape_of(argument) for argument in _tensor_arguments(node)[:3])
+    return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def _convolution(work: WorkEstimator, node: torch.fx.Node) -> int:
+    """``conv1d`` to ``conv3d``: a product over the weight of one output channel per element of the result."""
+    return 2 * math.prod(work.shape_of(node)) * math.prod(work.shape_of(_tensor_arguments(node)[1])[1:])
+
+
+def _einsum(work: WorkEstimator, node: torch.fx.Node) -> int:
+    """One product per combination of all labels; operands that broadcast with an ellipsis count as written."""
+    equation, operands = node.args[0], node.args[1]
+    if not isinstance(equation, str) or not isinstance(operands, (tuple, list)):
+        return 0
+    sizes: dict[str, int] = {}
+    for labels, operand in zip(equation.partition("->")[0].replace(" ", "").split(","), operands, strict=True):
+        if not isinstance(operand, torch.fx.Node):
+            continue
+        shape = work.shape_of(operand)
+        before, dots, after = labels.partition("...")
+        hidden = len(shape) - len(before) - len(after)
+        names = [*before, *(f".{index}" for index in range(hidden, 0, -1) if dots), *after]
+        for name, size in zip(names, shape, strict=True):
+            sizes[name] = max(size, sizes.get(name, 1))
+    return (2 if len(operands) > 1 else 1) * math.prod(sizes.values())
+
+
+_PRODUCTS: Mapping[Any, Callable[[WorkEstimator, torch.fx.Node], int]] = {
+    aten.linear: _product,
+    aten.matmul: _product,
+    aten.mv: _product,
+    aten.dot: lambda work, node: 2 * math.prod(work.shape_of(_tensor_arguments(node)[0])),
+    aten.scaled_dot_product_attention: _attention,
+    aten.conv1d: _convolution,
+    aten.conv2d: _convolution,
+    aten.conv3d: _convolution,
+    aten.einsum: _einsum,
+}
+"""Operators that lowering keeps whole, which torch's table knows by their parts only."""

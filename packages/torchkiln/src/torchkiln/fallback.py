@@ -1,0 +1,86 @@
+"""What happens to segments that cannot be compiled: their guilty call, or all their calls, go to PyTorch, and the rest is kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+import torch.fx
+
+from torchkiln_core import CompileError, InternalError, Partition, Program, Rejection, Segment
+from torchkiln_core.call import source_of
+from torchkiln_core.rejection import target_name
+
+Made = TypeVar("Made")
+
+
+class FallbackWarning(UserWarning):
+    """A segment could not be compiled; it, or the call of it that the message names, runs in PyTorch, and the result is still right."""
+
+
+def compile_segments(
+    divide: Callable[[Mapping[str, Rejection]], Partition],
+    make: Callable[[Segment, Program], Made],
+    *,
+    required: bool,
+) -> tuple[Partition, dict[str, Made]]:
+    """Divides a program and makes something of each engine segment, until every engine segment of the division is made.
+
+    What fails moves to PyTorch and the program is divided anew; a segment that comes out as before is not made again.
+
+    Args:
+        divide: The division, given why calls cannot be in engines, by node name.
+        make: Converts, or converts and builds.
+        required: Whether a failure ends it.
+
+    Returns:
+        The division, and what was made by name of segment.
+
+    Raises:
+        CompileError: No valid division, or a failure while ``required``.
+        InternalError: The same, from a promise of torchkiln that is broken.
+    """
+    refused: dict[str, Rejection] = {}
+    known: dict[Hashable, Made] = {}
+    while True:
+        partition = divide(refused)
+        made: dict[str, Made] = {}
+        failures: dict[str, Rejection] = {}
+        for segment in partition.segments:
+            if segment.kind != "engine":
+                continue
+            content = _content(segment)
+            try:
+                if content not in known:
+                    known[content] = make(segment, partition.program)
+                made[segment.name] = known[content]
+            except (CompileError, InternalError) as error:
+                if required:
+                    raise
+                failures |= _fall_back(segment, error)
+        if not failures:
+            return partition, made
+        refused |= failures
+
+
+def _content(segment: Segment) -> Hashable:
+    """What a segment consists of; nodes keep their names in every division of a program."""
+    calls = tuple((node.name, str(node.args), str(node.kwargs)) for node in segment.module.graph.nodes)
+    return segment.inputs, segment.weights, segment.outputs, calls
+
+
+def _fall_back(segment: Segment, error: CompileError | InternalError) -> dict[str, Rejection]:
+    """The guilty call when the error names it or one of its layers, else every call of the segment; warns with the reason."""
+    calls = {node.name: node for node in segment.module.graph.nodes if node.op == "call_function"}
+    named = (error.node if isinstance(error, CompileError) else error.layer) or ""
+    guilty = calls.get(named) or calls.get(named.partition("/")[0])
+    moved = list(calls.values()) if guilty is None else [guilty]
+    what = f"{segment.name} ({len(segment.calls)} calls)" if guilty is None else f"{guilty.name} ({_operator(guilty)}) of {segment.name}"
+    warnings.warn(f"{what} runs in PyTorch: {error}", FallbackWarning, stacklevel=5)
+    message = str(error).splitlines()[0]
+    return {node.name: Rejection(_operator(node), node.name, "build-failed", message, source_of(node)) for node in moved}
+
+
+def _operator(node: torch.fx.Node) -> str:
+    return target_name(node.target) if callable(node.target) else str(node.target)

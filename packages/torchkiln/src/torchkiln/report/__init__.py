@@ -1,0 +1,8 @@
+"""What a compilation did, or would do: segments in order, reasons for what stays in PyTorch, shares, times."""
+
+from __future__ import annotations
+
+from torchkiln.report.describe import describe_partition
+from torchkiln.report.model import BorderValue, CallReport, Report, SegmentReport, Shares
+
+__all__ = ["BorderValue", "CallReport", "Report", "SegmentReport", "Shares", "describe_partition"]
