@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import torchkiln
 from torchkiln.capture import capture, export_model
 from torchkiln.compiled_module import CompiledModule
+from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 from torchkiln.stages import Compiler
 from torchkiln_converters import Support, converter, default_registry
-from torchkiln_core import Network, Options, PartitionError, Value
+from torchkiln_core import BuildError, Network, Options, PartitionError, Program, Segment, Value
+from torchkiln_runtime import TensorRTBuilder, find_library
 from torchkiln_testing import assert_same
 
 
@@ -51,6 +55,80 @@ def test_only_the_guilty_call_falls_back() -> None:
     assert "no such thing" in rejection.message
     assert rejection.where is not None
     assert "torch.relu(x * 2)" in rejection.where
+
+
+class Chain(torch.nn.Module):
+    """Three engines with ``lgamma`` between them; the middle one holds ``relu``."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.lgamma(x.abs() + 1).exp()
+        x = torch.lgamma(torch.relu(x * 2) + 3)
+        return x.sin() * 4
+
+
+def failing_on_relu(monkeypatch: pytest.MonkeyPatch, node: str | None) -> list[tuple[str, ...]]:
+    """Lets TensorRT refuse every segment with ``relu``; collects the calls of every segment that is compiled."""
+    compiled: list[tuple[str, ...]] = []
+    compile_one = SegmentCompiler.compile
+
+    def compile_or_fail(self: SegmentCompiler, segment: Segment, program: Program) -> CompiledSegment:
+        compiled.append(segment.calls)
+        if "aten.relu.default" in segment.calls:
+            raise BuildError("no kernel for it", node=node)
+        return compile_one(self, segment, program)
+
+    monkeypatch.setattr(SegmentCompiler, "compile", compile_or_fail)
+    return compiled
+
+
+@pytest.mark.parametrize("node", ["relu", "relu/Activation", "relu/ElementWise_3"])
+def test_a_segment_is_split_around_the_call_whose_layer_fails(monkeypatch: pytest.MonkeyPatch, node: str) -> None:
+    compiled = failing_on_relu(monkeypatch, node)
+    with pytest.warns(torchkiln.FallbackWarning, match=r"relu \(aten.relu.default\) of engine_2 runs in PyTorch: build: no kernel for it"):
+        module = torchkiln.compile(Chain(), (X,), engine="reference", min_block_size=1)
+    assert_same(Chain()(X), module(X))
+    assert [item.node for item in module.report.rejections if item.rule == "build-failed"] == ["relu"]
+    engines = [segment.calls for segment in module.report.segments if segment.kind == "engine"]
+    assert ("aten.mul.Tensor",) in [calls[-1:] for calls in engines]
+    assert all("aten.relu.default" not in calls for calls in engines)
+    # One attempt with relu, and every other segment once.
+    assert sorted(compiled) == sorted([*engines, ("aten.exp.default", "aten.mul.Tensor", "aten.relu.default", "aten.add.Tensor")])
+
+
+def test_a_segment_whose_error_names_nothing_runs_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = failing_on_relu(monkeypatch, None)
+    with pytest.warns(torchkiln.FallbackWarning, match=r"engine_2 \(4 calls\) runs in PyTorch: build: no kernel for it"):
+        module = torchkiln.compile(Chain(), (X,), engine="reference", min_block_size=1)
+    assert_same(Chain()(X), module(X))
+    assert [segment.kind for segment in module.report.segments] == ["engine", "torch", "engine"]
+    assert len(compiled) == 3
+
+
+@pytest.mark.skipif(find_library() is None, reason="library: no TensorRT library is installed, so no plan can be built")
+def test_plans_of_unchanged_segments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_on_relu(monkeypatch, "relu/Activation")
+    builds: list[str] = []
+    prepare = TensorRTBuilder.prepare
+
+    def counted(self: TensorRTBuilder, network: Network) -> object:
+        builds.append(network.outputs[0][0])
+        return prepare(self, network)
+
+    monkeypatch.setattr(TensorRTBuilder, "prepare", counted)
+    with pytest.warns(torchkiln.FallbackWarning):
+        module = torchkiln.compile(Chain(), (X,), engine="reference", targets=["sm_89"], min_block_size=1)
+    engines = [segment for segment in module.report.segments if segment.kind == "engine"]
+    assert len(engines) == 4
+    assert len(builds) == len(set(builds)) == 4
+    assert all(segment.plan_bytes for segment in engines)
+
+
+def test_a_reused_segment_takes_the_name_of_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failing_on_relu(monkeypatch, "relu")
+    with pytest.warns(torchkiln.FallbackWarning):
+        module = torchkiln.compile(Chain(), (X,), engine="reference", min_block_size=1)
+    torchkiln.save(module, tmp_path / "chain.kiln")
+    assert_same(Chain()(X), torchkiln.load(tmp_path / "chain.kiln")(X))
 
 
 def test_full_compilation_raises_instead() -> None:
