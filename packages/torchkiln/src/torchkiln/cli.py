@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from torchkiln import ops
 from torchkiln.doctor import diagnose
 from torchkiln.explain_command import add_arguments, run_explain
 from torchkiln_core import KilnError
@@ -23,9 +24,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(
         commands.add_parser("explain", help="say how a model is divided and why calls stay in PyTorch, without building anything")
     )
+    operators = commands.add_parser("ops", help="list operators: converted, decomposed or refused, with dtypes, ranks and rules")
+    operators.add_argument("--json", action="store_true", help="as a JSON list")
     options = parser.parse_args(arguments)
     try:
         match options.command:
+            case "ops":
+                sys.stdout.write((ops.to_json if options.json else ops.to_text)(ops.table()) + "\n")
+                return 0
             case "doctor":
                 sys.stdout.write("\n".join(diagnose()) + "\n")
                 return 0
