@@ -1,0 +1,261 @@
+"""``torch.compile(backend="torchkiln")`` as PyTorch's users know it: graph breaks, structures, recompilation, threads, training."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+import torchkiln
+from torchkiln_testing import OpClass, assert_same
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def reports() -> list[torchkiln.Report]:
+    return []
+
+
+@pytest.fixture
+def jit(reports: list[torchkiln.Report]) -> Callable[..., Any]:
+    """``torch.compile`` with this backend, counting compiled graphs in ``reports``."""
+
+    def compile_it(model: Any, options: dict[str, Any] | None = None, **keywords: Any) -> Any:
+        settings = {"engine": "reference", "min_block_size": 1, "on_report": reports.append, **(options or {})}
+        return torch.compile(model, backend="torchkiln", options=settings, **keywords)
+
+    return compile_it
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> dict[str, torch.Tensor]:
+        return {"y": torch.relu(self.linear(x)) * scale, "x": x}
+
+
+def test_the_backend_is_listed() -> None:
+    assert "torchkiln" in torch._dynamo.list_backends()
+
+
+def test_structures_and_keywords(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    net, x = Net().eval(), torch.randn(5, 4)
+    compiled = jit(net)
+    with torch.no_grad():
+        for scale in (2.0, 3.0, 2.0):
+            got = compiled(x, scale=scale)
+            assert_same(net(x, scale=scale)["y"], got["y"], OpClass.MATMUL)
+            assert got["x"] is x
+    assert [segment.kind for segment in reports[0].segments] == ["engine"]
+    # The second value makes the number an input of the graph; the third compiles nothing.
+    assert len(reports) == 2
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    right: list[torch.Tensor]
+
+
+def test_dataclasses_go_in_and_come_out(jit: Callable[..., Any]) -> None:
+    def swap(pair: Pair) -> Pair:
+        return Pair(pair.right[0] * 2, [pair.left + 1])
+
+    pair = Pair(torch.randn(2), [torch.randn(3)])
+    got = jit(swap)(pair)
+    assert isinstance(got, Pair)
+    assert_same(pair.right[0] * 2, got.left)
+    assert_same(pair.left + 1, got.right[0])
+
+
+def test_a_function_as_a_decorator(jit: Callable[..., Any]) -> None:
+    @jit
+    def gelu(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x)
+
+    x = torch.randn(7)
+    assert_same(torch.nn.functional.gelu(x), gelu(x), OpClass.POINTWISE)
+
+
+def breaks(x: torch.Tensor) -> torch.Tensor:
+    x = torch.sin(x) + 1
+    torch._dynamo.graph_break()
+    return torch.cos(x) * 2
+
+
+def test_a_graph_break_makes_two_graphs(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    x = torch.randn(4)
+    assert_same(breaks(x), jit(breaks)(x), OpClass.POINTWISE)
+    assert len(reports) == 2
+
+
+def test_fullgraph_raises_on_a_graph_break_and_on_nothing_else(jit: Callable[..., Any]) -> None:
+    x = torch.randn(4)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        jit(breaks, fullgraph=True)(x)
+
+    def refused(x: torch.Tensor) -> torch.Tensor:
+        return torch.lgamma(x.abs() + 1) + 1
+
+    assert_same(refused(x), jit(refused, fullgraph=True)(x), OpClass.POINTWISE)
+
+
+def test_control_flow_in_python_compiles_each_branch_once(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    def branch(x: torch.Tensor, up: bool) -> torch.Tensor:
+        return x + 1 if up else x * 3
+
+    compiled, x = jit(branch), torch.randn(3)
+    for up in (True, False, True, False):
+        assert_same(branch(x, up), compiled(x, up))
+    assert len(reports) == 2
+
+
+def test_disable_runs_eager(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    x = torch.randn(4)
+    assert_same(breaks(x), jit(breaks, disable=True)(x))
+    assert reports == []
+
+
+def test_a_reset_compiles_again(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    compiled, x = jit(torch.nn.ReLU()), torch.randn(4)
+    compiled(x)
+    compiled(x)
+    assert len(reports) == 1
+    torch.compiler.reset()
+    assert_same(torch.relu(x), compiled(x))
+    assert len(reports) == 2
+
+
+def test_dynamic_sizes_compile_once_more_and_no_more(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    compiled = jit(torch.nn.Softplus())
+    for rows in (3, 5, 7, 11, 2):
+        x = torch.randn(rows, 4)
+        assert_same(torch.nn.functional.softplus(x), compiled(x), OpClass.POINTWISE)
+    assert len(reports) == 2
+
+
+@pytest.mark.parametrize(("dynamic", "graphs"), [(True, 1), (False, 3)])
+def test_dynamic_is_respected(jit: Callable[..., Any], reports: list[torchkiln.Report], dynamic: bool, graphs: int) -> None:
+    compiled = jit(torch.nn.ReLU(), dynamic=dynamic)
+    for rows in (3, 5, 7):
+        x = torch.randn(rows, 4)
+        assert_same(torch.relu(x), compiled(x))
+    assert len(reports) == graphs
+
+
+def test_marked_dimensions_are_dynamic_at_once(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    compiled = jit(torch.nn.ReLU())
+    for rows in (3, 5, 8):
+        x = torch.randn(rows, 4)
+        torch._dynamo.mark_dynamic(x, 0, min=2, max=8)
+        assert_same(torch.relu(x), compiled(x))
+    assert len(reports) == 1
+
+
+def test_recompilations_are_bounded(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    def scaled(x: torch.Tensor, text: str) -> torch.Tensor:
+        return x * len(text) + 1
+
+    x = torch.randn(3)
+    with torch._dynamo.config.patch(recompile_limit=4):
+        compiled = jit(scaled)
+        for count in range(8):
+            assert_same(scaled(x, "a" * count), compiled(x, "a" * count))
+    assert len(reports) == 4
+
+
+def test_threads_share_one_compilation(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    net = Net().eval()
+    compiled = jit(net)
+    with torch.no_grad():
+        compiled(torch.randn(5, 4))
+    gate = threading.Barrier(4)
+
+    def call(seed: int) -> None:
+        x = torch.randn(5, 4, generator=torch.Generator().manual_seed(seed))
+        gate.wait()
+        with torch.no_grad():
+            for _ in range(5):
+                assert_same(net(x)["y"], compiled(x)["y"], OpClass.MATMUL)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(4)))
+    assert len(reports) == 1
+
+
+def test_threads_that_compile_at_once_are_right(jit: Callable[..., Any]) -> None:
+    functions = [torch.nn.ReLU(), torch.nn.GELU(), torch.nn.SiLU(), torch.nn.Tanh()]
+    compiled = [jit(function) for function in functions]
+    gate = threading.Barrier(4)
+
+    def call(index: int) -> None:
+        x = torch.randn(6)
+        gate.wait()
+        assert_same(functions[index](x), compiled[index](x), OpClass.POINTWISE)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(4)))
+
+
+def test_an_unknown_option_is_refused_with_a_suggestion(jit: Callable[..., Any]) -> None:
+    with pytest.raises(Exception, match=r"unknown option 'min_blok_size': did you mean 'min_block_size'"):
+        jit(torch.nn.ReLU(), options={"min_blok_size": 3})(torch.randn(3))
+
+
+def test_training_gives_the_gradients_of_eager(jit: Callable[..., Any]) -> None:
+    def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (torch.nn.functional.silu(x @ weight) ** 2).mean()
+
+    grads = []
+    for function in (loss, jit(loss)):
+        torch.manual_seed(0)
+        x, weight = torch.randn(4, 5, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+        function(x, weight).backward()
+        grads.append((x.grad, weight.grad))
+    assert_same(grads[0], grads[1], OpClass.MATMUL)
+
+
+def test_mutation_of_arguments_is_seen(jit: Callable[..., Any]) -> None:
+    def count(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        total.add_(x.sum())
+        return total * 2
+
+    x, total, twin = torch.randn(3), torch.zeros(()), torch.zeros(())
+    compiled = jit(count)
+    for _ in range(3):
+        assert_same(count(x, twin), compiled(x, total), OpClass.REDUCTION)
+        assert_same(twin, total, OpClass.REDUCTION)
+
+
+@torch.library.custom_op("torchkiln_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_custom_operator_stays_in_pytorch(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(twice(torch.relu(x) + 1) - 3)
+
+    x = torch.randn(4)
+    assert_same(program(x), jit(program, fullgraph=True)(x))
+    [report] = reports
+    assert [segment.kind for segment in report.segments] == ["engine", "torch", "engine"]
+    assert [rejection.rule for rejection in report.rejections] == ["no-converter"]
