@@ -36,6 +36,7 @@ def restored() -> Iterator[None]:
 
 
 def sub_to_mul(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+    """Multiplies instead."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.sub.Tensor):
         node.target = aten.mul.Tensor
     return gm
@@ -51,8 +52,10 @@ def test_registered_pass_runs_in_later_compilations_only() -> None:
     aten_lowering_pass(sub_to_mul)
     assert aten.mul.Tensor in targets(AtenLowering().lower(program(), Oracle()))
     assert aten.mul.Tensor not in targets(earlier.lower(program(), Oracle()))
-    assert dump_lowering_passes().splitlines()[-1] == "4: sub_to_mul"
-    remove_lowering_pass(index=4)
+    last = dump_lowering_passes().splitlines()[-1]
+    assert last.startswith(f"{len(standard_pipeline().passes)}: sub_to_mul: Multiplies instead. [")
+    assert f"{__file__}:{sub_to_mul.__code__.co_firstlineno})]" in last
+    remove_lowering_pass(index=len(standard_pipeline().passes))
     assert "sub_to_mul" not in dump_lowering_passes()
 
 
@@ -72,7 +75,7 @@ def test_index() -> None:
 
     AtenLowering().lower(program(), Oracle())
     assert seen == ["first of 2", "last"]
-    assert dump_lowering_passes().startswith("0: first\n")
+    assert dump_lowering_passes().startswith("0: first [")
     with pytest.raises(ValueError, match="already has"):
         aten_lowering_pass(first)
     with pytest.raises(IndexError, match="at most"):
@@ -184,3 +187,45 @@ def test_debug_passes_correct_programs() -> None:
     given = whole(compute, (torch.randn(4, 3), torch.tensor([0, 1])), shapes)
     lowered = AtenLowering(LoweringOptions(lowering_debug=True)).lower(given, Oracle())
     assert aten.rand_like.default in targets(lowered)
+
+
+def test_debug_names_the_pass_that_changes_what_results_share() -> None:
+    def drop_copy(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        for node in gm.graph.find_nodes(op="call_function", target=aten.clone.default):
+            node.replace_all_uses_with(node.args[0])
+        return gm
+
+    pipeline = standard_pipeline().with_pass(Pass.from_function(drop_copy))
+    with pytest.raises(LoweringError, match="pass drop_copy changes what result 0 shares memory with: expected nothing, got input 0"):
+        AtenLowering(LoweringOptions(lowering_debug=True), pipeline).lower(whole(lambda x: x.clone(), (torch.ones(2),)), Oracle())
+
+
+def test_new_calls_inherit_their_place() -> None:
+    def scale(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        (node,) = gm.graph.find_nodes(op="call_function", target=aten.sub.Tensor)
+        with gm.graph.inserting_after(node):
+            new = gm.graph.call_function(aten.mul.Tensor, (node, 3))
+        node.replace_all_uses_with(new)
+        new.args = (node, 3)
+        return gm
+
+    lowered = AtenLowering(pipeline=Pipeline((Pass.from_function(scale),))).lower(program(), Oracle())
+    (new,) = lowered.module.graph.find_nodes(op="call_function", target=aten.mul.Tensor)
+    (old,) = lowered.module.graph.find_nodes(op="call_function", target=aten.sub.Tensor)
+    assert new.meta["stack_trace"] == old.meta["stack_trace"]
+    assert new.meta["nn_module_stack"] == old.meta["nn_module_stack"]
+
+
+def test_a_tensor_that_a_pass_adds_is_a_weight() -> None:
+    def shift(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        gm.register_buffer("shift", torch.tensor([5.0, 6.0, 7.0]))
+        (node,) = gm.graph.find_nodes(op="call_function", target=aten.sub.Tensor)
+        with gm.graph.inserting_before(node):
+            node.args = (node.args[0], gm.graph.get_attr("shift"))
+        return gm
+
+    lowered = AtenLowering(pipeline=Pipeline((Pass.from_function(shift),))).lower(program(), Oracle())
+    assert lowered.inputs[-1].name.startswith("shift")
+    assert not lowered.module.graph.find_nodes(op="get_attr")
+    x = torch.ones(3)
+    torch.testing.assert_close(run(lowered, x, x)[0], x - torch.tensor([5.0, 6.0, 7.0]) + 1)

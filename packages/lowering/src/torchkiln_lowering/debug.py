@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,7 +27,10 @@ def value_check(program: Program) -> Check:
     inputs = _make_inputs(program)
 
     def check(item: Pass, before: torch.fx.Graph, after: torch.fx.GraphModule) -> None:
-        compare(item.name, _run(torch.fx.GraphModule(after, before), inputs), _run(after, inputs))
+        expected, shared = _run(torch.fx.GraphModule(after, before), inputs)
+        got, now_shared = _run(after, inputs)
+        compare(item.name, expected, got)
+        compare_aliases(item.name, shared, now_shared)
 
     return check
 
@@ -50,18 +54,45 @@ def compare(name: str, expected: tuple[Any, ...], got: tuple[Any, ...]) -> None:
             raise LoweringError(f"pass {name} changes the values of result {index}: {difference}") from difference
 
 
-def _run(module: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+Aliases = tuple[frozenset[str], ...]
+"""For each result, the inputs and other results that it shares memory with."""
+
+
+def compare_aliases(name: str, expected: Aliases, got: Aliases) -> None:
+    """Raises a ``LoweringError`` when results share memory with other inputs or results than before."""
+    for index, (old, new) in enumerate(zip(expected, got, strict=True)):
+        if old != new:
+            before, after = (", ".join(sorted(names)) or "nothing" for names in (old, new))
+            raise LoweringError(f"pass {name} changes what result {index} shares memory with: expected {before}, got {after}")
+
+
+def _run(module: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Aliases]:
     fresh = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
     devices = sorted({value.device.index for value in inputs if isinstance(value, torch.Tensor) and value.device.type == "cuda"})
     # Both runs draw the same random numbers.
     with torch.random.fork_rng(devices), torch.no_grad():
         torch.manual_seed(_SEED)
         try:
-            return tuple(torch.fx.Interpreter(module).run(*fresh))
+            results = tuple(torch.fx.Interpreter(module).run(*fresh))
         except Exception as error:
             raise LoweringError(
                 f"lowering_debug: the graph does not run on made-up inputs: {error}", fix="compile without lowering_debug"
             ) from error
+
+    return results, _aliases(fresh, results)
+
+
+def _aliases(inputs: Sequence[Any], results: Sequence[Any]) -> Aliases:
+    named = {f"input {index}": value for index, value in enumerate(inputs)}
+    named |= {f"result {index}": value for index, value in enumerate(results)}
+    memory = {
+        name: value.untyped_storage().data_ptr() for name, value in named.items() if isinstance(value, torch.Tensor) and value.numel()
+    }
+    addresses = [memory.get(f"result {index}") for index in range(len(results))]
+    return tuple(
+        frozenset(name for name, other in memory.items() if other == address and name != f"result {index}")
+        for index, address in enumerate(addresses)
+    )
 
 
 def _make_inputs(program: Program) -> tuple[Any, ...]:

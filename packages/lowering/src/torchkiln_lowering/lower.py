@@ -11,7 +11,8 @@ from torchkiln_lowering.debug import value_check
 from torchkiln_lowering.decompose import decompose
 from torchkiln_lowering.decompositions.standard import standard_decompositions
 from torchkiln_lowering.decompositions.table import Decompositions
-from torchkiln_lowering.passes.asserts import DIMS
+from torchkiln_lowering.lift import lift_attributes
+from torchkiln_lowering.passes.context import DIMS, ORACLE
 from torchkiln_lowering.pipeline import Pass, Pipeline
 from torchkiln_lowering.registry import default_pipeline
 from torchkiln_lowering.runner import copied, no_check, run_passes
@@ -39,7 +40,9 @@ class AtenLowering:
         self._decompositions = standard_decompositions() if decompositions is None else decompositions
 
     def lower(self, program: Program, oracle: SupportOracle) -> Program:
-        """A program with the same inputs, weights and results, in the operators that the oracle accepts where they can be reached.
+        """A program with the same inputs and results, in the operators that the oracle accepts where they can be reached.
+
+        Constants that were folded, and tensors that a pass put into the module, are weights behind those of ``program``.
 
         ``program`` itself is not touched.
 
@@ -47,7 +50,7 @@ class AtenLowering:
             LoweringError: A pass or a user's decomposition failed, or changed the program's signature or (in debug mode) its values.
         """
         module = copied(program.module)
-        module.meta[DIMS] = program.dims
+        module.meta |= {DIMS: program.dims, ORACLE: oracle}
         check = value_check(program) if self._options.lowering_debug else no_check
         expand = Pipeline((Pass("decompose", lambda gm: decompose(gm.graph, oracle, self._decompositions)),))
         run_passes(module, expand, check)
@@ -55,4 +58,6 @@ class AtenLowering:
         if changed:
             # A user's pass may have written operators that the oracle refuses.
             run_passes(module, expand, check)
-        return dataclasses.replace(program, module=module)
+        for key in (DIMS, ORACLE):
+            del module.meta[key]
+        return lift_attributes(dataclasses.replace(program, module=module))

@@ -55,6 +55,16 @@ def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
+def is_contiguous(tensor: torch.Tensor) -> bool:
+    """Whether a tensor ``[*]`` lies row by row in memory, for every size that the symbols may take; undecided counts as no."""
+    expected: Any = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if not (statically_known_true(size == 1) or statically_known_true(stride == expected)):
+            return False
+        expected = expected * size
+    return True
+
+
 def same_layout(left: Any, right: Any) -> bool:
     """Whether two values agree in everything but their storage: ``same_kind`` and, for tensors, strides and lazy bits."""
     if not same_kind(left, right):

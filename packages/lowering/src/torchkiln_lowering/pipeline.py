@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +37,7 @@ class Pass:
     def from_function(function: PassFunction, *, name: str | None = None, after: tuple[str, ...] = ()) -> Pass:
         """A pass from a function ``(gm, sample_inputs) -> gm``; ``sample_inputs`` are the fake tensors of the placeholders."""
 
+        @functools.wraps(function)
         def run(module: torch.fx.GraphModule) -> bool:
             samples = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
             result = function(module, samples)
@@ -45,6 +48,20 @@ class Pass:
             return True
 
         return Pass(name or str(getattr(function, "__name__", repr(function))), run, after=after)
+
+    @property
+    def purpose(self) -> str:
+        """What the pass is for: the first line of its documentation."""
+        lines = (inspect.getdoc(inspect.unwrap(self.run)) or "").strip().splitlines()
+        return lines[0] if lines else ""
+
+    @property
+    def where(self) -> str:
+        """Where the pass is defined, as ``module.function (file:line)``."""
+        function = inspect.unwrap(self.run)
+        code = getattr(function, "__code__", None)
+        name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+        return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +116,13 @@ class Pipeline:
         raise KeyError(f"no lowering pass {which!r}; there are: {', '.join(item.name for item in self.passes) or 'none'}")
 
     def __str__(self) -> str:
-        lines = [
-            f"{index}: {item.name}" + (f" (after {', '.join(item.after)})" if item.after else "") for index, item in enumerate(self.passes)
-        ]
-        return "\n".join(lines)
+        return "\n".join(_line(index, item) for index, item in enumerate(self.passes))
+
+
+def _line(index: int, item: Pass) -> str:
+    after = f" (after {', '.join(item.after)})" if item.after else ""
+    purpose = f": {item.purpose}" if item.purpose else ""
+    return f"{index}: {item.name}{after}{purpose} [{item.where}]"
 
 
 def _adopt(module: torch.fx.GraphModule, result: torch.fx.GraphModule) -> None:

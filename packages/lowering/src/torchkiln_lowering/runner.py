@@ -18,6 +18,7 @@ from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind, same_
 from torchkiln_lowering.pipeline import Pass, Pipeline
 from torchkiln_lowering.trace import without_new_guards
 
+_PLACE = ("stack_trace", "nn_module_stack")
 Check = Callable[[Pass, torch.fx.Graph, torch.fx.GraphModule], None]
 """Compares the graph before and after a pass; raises what is wrong."""
 
@@ -84,10 +85,22 @@ def settle(module: torch.fx.GraphModule, before: torch.fx.Graph) -> None:
     """
     module.graph.eliminate_dead_code(has_effects)
     module.graph.lint()
+    _inherit_places(module.graph)
     _check_inputs(module.graph, before)
     _infer(module, before)
     _check_outputs(module.graph, before)
     module.recompile()
+
+
+def _inherit_places(graph: torch.fx.Graph) -> None:
+    """Gives calls that a pass made without saying where they come from the place of what they read."""
+    for node in graph.nodes:
+        if node.op == "call_function":
+            for key in _PLACE:
+                if key not in node.meta:
+                    found = next((source.meta[key] for source in node.all_input_nodes if key in source.meta), None)
+                    if found is not None:
+                        node.meta[key] = found
 
 
 def _check_removed(item: Pass, module: torch.fx.GraphModule) -> None:

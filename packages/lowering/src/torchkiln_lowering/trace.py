@@ -100,7 +100,7 @@ class CallTracer:
         def run(*values: Any) -> Any:
             given = dict(zip(sources, values, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), lambda source: given[source])
-            result = rule.function(*_plain(args), **_plain(kwargs))
+            result = rule.function(*args, **kwargs)
             # PyTorch's references return named tuples, whose constructor would be traced as a call.
             return tuple(result) if isinstance(result, (tuple, list)) else result
 
@@ -116,13 +116,6 @@ class CallTracer:
             module = make_fx(run, pre_dispatch=composites)(*[_fresh(source.meta["val"]) for source in sources])
         module.graph.eliminate_dead_code()
         return module
-
-
-def _plain(value: Any) -> Any:
-    """Lists and dictionaries that may be written to, as some of PyTorch's decompositions do; the graph's own may not."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return type(value)(map(_plain, value)) if type(value) is tuple else [*map(_plain, value)] if isinstance(value, list) else value
 
 
 def _fresh(value: Any) -> Any:

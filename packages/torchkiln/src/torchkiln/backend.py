@@ -142,8 +142,9 @@ def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, fake_input
     live: dict[str, LiveSource] = {node.name: ("argument", index) for index, node in enumerate(placeholders) if node.name not in constants}
     outputs = JitOutputs(*split_aliases(graph, (), live))
     graph.recompile()
-    program = Program(graph, inputs, constants, ranges_of(graph))
-    return JitProgram(compiler, compiler.lower(program), constants, outputs)
+    lowered = compiler.lower(Program(graph, inputs, constants, ranges_of(graph)))
+    # Lowering adds constants of its own behind the captured ones.
+    return JitProgram(compiler, lowered, lowered.weights, outputs)
 
 
 def _weight_positions() -> frozenset[int]:

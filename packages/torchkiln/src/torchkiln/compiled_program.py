@@ -95,10 +95,11 @@ class CompiledProgram:
         """Converts and builds anew the engine segments that read a changed weight.
 
         Args:
-            weights: All weights by placeholder name.
+            weights: The weights of the model by placeholder name. Constants that were made during lowering stay.
             changed: Those that differ from what was built.
         """
-        program = dataclasses.replace(self.partition.program, weights=dict(weights))
+        weights = {**self.partition.program.weights, **weights}
+        program = dataclasses.replace(self.partition.program, weights=weights)
         self.partition = dataclasses.replace(self.partition, program=program)
         self.run.weights = self._stitched_weights(weights)
         for name, made in self.segments.items():

@@ -137,6 +137,21 @@ def _compares(sequence: str, values: str) -> Callable[[OpCall], bool]:
     return compares
 
 
+def unsafe_masked_index(self: torch.Tensor, mask: torch.Tensor, indices: Sequence[MaybeTensor], fill: float) -> Any:
+    """``_unsafe_masked_index``: reads at ``indices`` where the mask says so, and gives ``fill`` elsewhere."""
+    safe = [index if index is None else aten.clamp.default(index, 0, size - 1) for index, size in zip(indices, self.shape, strict=False)]
+    nothing = aten.full.default([], fill, dtype=self.dtype, device=self.device)
+    return aten.where.self(mask, aten.index.Tensor(self, safe), nothing)
+
+
+def _reads_whole(call: OpCall) -> bool:
+    indices = [item for item in call.arguments["indices"] if item is not None]
+    dims = [item.meta["val"].dim() for item in indices]
+    sizes = call.arguments["self"].meta["val"].shape
+    mask = call.arguments["mask"].meta["val"].dim()
+    return len(indices) == len(sizes) and max(dims, default=0) >= mask and all(isinstance(size, int) and size > 0 for size in sizes)
+
+
 def empty_strided(size: Sequence[Any], stride: Sequence[Any], **settings: Any) -> Any:
     """``empty_strided``: memory that is not written yet; the strides are given to it where they matter."""
     return aten.empty.memory_format(size, **settings)
@@ -157,6 +172,7 @@ INDEXING: dict[Callable[..., Any], Decomposition] = {
     aten.masked_scatter.default: Decomposition(masked_scatter, _masks),
     aten.searchsorted.Tensor: Decomposition(searchsorted, _compares("sorted_sequence", "self")),
     aten.bucketize.Tensor: Decomposition(bucketize, _compares("boundaries", "self")),
+    aten._unsafe_masked_index.default: Decomposition(unsafe_masked_index, _reads_whole),
     aten.empty_strided.default: Decomposition(empty_strided),
     aten.new_empty_strided.default: Decomposition(new_empty_strided),
 }

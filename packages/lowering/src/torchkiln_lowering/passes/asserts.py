@@ -14,15 +14,14 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from torchkiln_core.call import OpCall
 from torchkiln_core.spec import DimRange
 from torchkiln_lowering.metadata import known_equal
+from torchkiln_lowering.passes.context import dims_of
 
 aten = torch.ops.aten
-DIMS = "torchkiln_dims"
-"""Key of ``GraphModule.meta`` that holds the ranges of the program's symbols."""
 
 
 def remove_proven_checks(module: torch.fx.GraphModule) -> bool:
     """Erases metadata and shape assertions that the metadata, or the ranges of the dynamic dimensions, prove."""
-    dims: Mapping[str, DimRange] = module.meta.get(DIMS, {})
+    dims = dims_of(module)
     proven = [node for node in module.graph.nodes if node.op == "call_function" and _holds(node, dims)]
     for node in proven:
         module.graph.erase_node(node)

@@ -44,8 +44,6 @@ VIEWS = frozenset(
 )
 """Operators that return their argument, or a view of it, when it already is as asked."""
 
-Roots = dict[torch.fx.Node, frozenset[torch.fx.Node]]
-
 # Same metadata does not make these the identity: a transpose of a square matrix moves elements.
 _MOVING = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
 
@@ -57,20 +55,17 @@ def remove_noops(module: torch.fx.GraphModule) -> bool:
     become one tensor.
     """
     graph = module.graph
+    outside = _Outside(graph)
     changed = False
-    roots = storage_roots(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in COPIES | VIEWS or not _is_identity(node):
             continue
         source = node.args[0]
-        allowed = _may_share(graph, node, source, roots) if node.target in COPIES else _may_be(graph, node, source)
-        if allowed:
+        if outside.cannot_tell(node, source):
+            outside.replace(node, source)
             node.replace_all_uses_with(source)
             graph.erase_node(node)
             changed = True
-            for other, own in roots.items():
-                if node in own:
-                    roots[other] = (own - {node}) | roots[source]
     return changed
 
 
@@ -87,15 +82,47 @@ def _is_identity(node: torch.fx.Node) -> bool:
     return node.target is not aten.slice.Tensor or len(node.args) < 5 or bool(node.args[4] == 1)
 
 
-def _may_be(graph: torch.fx.Graph, node: torch.fx.Node, source: torch.fx.Node) -> bool:
-    returned = results(graph)
-    return node not in returned or (source.op != "placeholder" and source not in returned)
+class _Outside:
+    """What a caller can see of storages: which results are the same tensor, and which share memory with another or with an input."""
 
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._roots = storage_roots(graph)
+        self._returned = [value for value in results(graph) if isinstance(value, torch.fx.Node)]
+        self._results = set(self._returned)
+        self._owners: dict[torch.fx.Node, set[int]] = {}
+        self._replaced: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
+        for index, value in enumerate(self._returned):
+            self._own(index, self._roots[value])
 
-def _may_share(graph: torch.fx.Graph, node: torch.fx.Node, source: torch.fx.Node, roots: Roots) -> bool:
-    """Whether nobody outside can tell that the copy and its source share a storage."""
-    returned = [value for value in results(graph) if isinstance(value, torch.fx.Node)]
-    if not any(node in roots[value] for value in returned):
-        return True
-    taken = {root for value in returned if node not in roots[value] for root in roots[value]}
-    return all(root.op == "call_function" and root not in taken for root in roots[source])
+    def cannot_tell(self, node: torch.fx.Node, source: torch.fx.Node) -> bool:
+        """Whether nobody outside notices that ``source`` stands for ``node``."""
+        if node.target not in COPIES:
+            return node not in self._results or (source.op != "placeholder" and source not in self._results)
+        owners = self._owners.get(node)
+        if not owners:
+            return True
+        others = set(range(len(self._returned))) - owners
+        roots = self._roots_of(source)
+        return all(root.op == "call_function" and not (self._owners.get(root, set()) & others) for root in roots)
+
+    def replace(self, node: torch.fx.Node, source: torch.fx.Node) -> None:
+        """Takes note that ``source`` stands for ``node`` from now on."""
+        roots = self._roots_of(source)
+        for index in self._owners.pop(node, set()):
+            self._own(index, roots)
+        self._replaced[node] = roots
+        if node in self._results:
+            self._results.add(source)
+
+    def _own(self, index: int, roots: frozenset[torch.fx.Node]) -> None:
+        for root in roots:
+            self._owners.setdefault(root, set()).add(index)
+
+    def _roots_of(self, node: torch.fx.Node) -> frozenset[torch.fx.Node]:
+        """The roots of a node, with what now stands for those that were replaced."""
+        roots = self._roots[node]
+        if self._replaced.keys().isdisjoint(roots):
+            return roots
+        roots = frozenset[torch.fx.Node]().union(*(self._replaced.get(root, frozenset({root})) for root in roots))
+        self._roots[node] = roots
+        return roots
