@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+import torch._inductor
 
 import torchkiln
+from torchkiln.modes import MODES, options_of
+from torchkiln_core import Options
 from torchkiln_testing import OpClass, assert_same
 
 
@@ -213,6 +217,27 @@ def test_threads_that_compile_at_once_are_right(jit: Callable[..., Any]) -> None
 def test_an_unknown_option_is_refused_with_a_suggestion(jit: Callable[..., Any]) -> None:
     with pytest.raises(Exception, match=r"unknown option 'min_blok_size': did you mean 'min_block_size'"):
         jit(torch.nn.ReLU(), options={"min_blok_size": 3})(torch.randn(3))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_every_mode_of_torch_is_known(mode: str) -> None:
+    x = torch.randn(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torchkiln.FallbackWarning)
+        assert_same(torch.relu(x), torch.compile(torch.nn.ReLU(), backend="torchkiln", mode=mode)(x))
+    # "lite" tells inductor to compile less, which is not what a compiler of engines can do.
+    assert set(torch._inductor.list_mode_options()) - {"lite"} <= set(MODES)
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(Exception, match=r"mode: expected one of 'default', 'reduce-overhead'.*got 'fast'"):
+        torch.compile(torch.nn.ReLU(), backend="torchkiln", mode="fast")(torch.randn(3))
+
+
+def test_options_add_to_what_a_mode_stands_for() -> None:
+    assert options_of("max-autotune", {"optimization_level": 2, "min_block_size": 1}) == {"optimization_level": 2, "min_block_size": 1}
+    for mode in MODES:
+        Options.from_keywords(options_of(mode, {}))
 
 
 def test_training_gives_the_gradients_of_eager(jit: Callable[..., Any]) -> None:

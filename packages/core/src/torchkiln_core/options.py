@@ -112,12 +112,23 @@ class RuntimeOptions:
         "torch.compile.",
         keyed=False,
     )
+    cuda_graphs: Literal["auto", "off"] = option(
+        "auto",
+        "`auto`: runs of an engine are captured in CUDA graphs and replayed, which needs no work of the caller. `off`: kernels are "
+        "launched one by one in every run.",
+        keyed=False,
+    )
     on_report: Callable[[Any], None] | None = option(  # noqa: RUF009 - `option` returns a field
         None, "Called with the report of each compiled graph; the way to read it under torch.compile.", keyed=False
     )
 
     def __post_init__(self) -> None:
-        for name, allowed in (("engine", ("auto", "tensorrt", "reference")), ("weights", ("auto", "frozen", "follow"))):
+        choices = {
+            "engine": ("auto", "tensorrt", "reference"),
+            "weights": ("auto", "frozen", "follow"),
+            "cuda_graphs": ("auto", "off"),
+        }
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
 

@@ -49,7 +49,8 @@ def has_layers(size: Size) -> bool:
         return True
     if isinstance(expression, sympy.Pow):
         return bool(expression.exp.is_Integer and expression.exp > 0) and has_layers(expression.base)
-    return isinstance(expression, (Mod, PythonMod, *_FOLDS)) and all(has_layers(part) for part in expression.args)
+    parts = expression.args
+    return isinstance(expression, (Mod, PythonMod, *_FOLDS)) and all(map(has_layers, parts))
 
 
 def _write(net: Network, size: sympy.Expr) -> Value:

@@ -64,11 +64,20 @@ class TensorRTEngine:
         loaded: The ``Runtime``, which must outlive its engine, and the ``ICudaEngine``.
         device: The GPU.
         cache: Where compiled kernels are kept between processes.
+        cuda_graphs: ``"off"`` launches kernels one by one in every run.
     """
 
     kind: Literal["tensorrt"] = "tensorrt"
 
-    def __init__(self, plan: Plan, library: Library, loaded: tuple[Any, Any], device: torch.device, cache: RuntimeCacheFile | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        library: Library,
+        loaded: tuple[Any, Any],
+        device: torch.device,
+        cache: RuntimeCacheFile | None,
+        cuda_graphs: Literal["auto", "off"],
+    ) -> None:
         self.inputs, self.outputs = plan.inputs, plan.outputs
         self.device = device
         self._runtime, engine = loaded
@@ -78,6 +87,7 @@ class TensorRTEngine:
         self._factory = ContextFactory(plan, library, engine, cache)
         self._dtypes = tuple(binding.dtype for binding in plan.outputs)
         self._static = StaticInputs.of(plan.inputs, device)
+        self._graphs = cuda_graphs == "auto"
         self._lock = threading.Lock()
         self._lanes: dict[int, _Lane] = {}
         self._plain: OrderedDict[Shapes, Context] = OrderedDict()
@@ -125,11 +135,14 @@ class TensorRTEngine:
     def _run_in_lane(self, shapes: Shapes, output_shapes: Shapes, sources: list[int], sinks: list[int]) -> None:
         lane = self._lane()
         addresses = (*sources, *sinks)
-        if self._static is not None and lane.replays.replay(addresses):
+        replays = self._graphs and self._static is not None
+        if replays and lane.replays.replay(addresses):
             return
-        capture = self._static is not None and lane.replays.wants(addresses)
+        capture = replays and lane.replays.wants(addresses)
         with lane.ordered() as stream:
-            if shapes not in self._plain and shapes not in self._captured:
+            if not self._graphs and shapes in self._plain:
+                self._plain[shapes].run_with_workspace(sources, sinks, stream)
+            elif shapes not in self._plain and (not self._graphs or shapes not in self._captured):
                 with self._factory.first_run():
                     context = self._context_for(shapes, output_shapes)
                     context.run_with_workspace(sources, sinks, stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -23,12 +24,20 @@ class TensorRTLoader:
         device: The GPU; by default torch's current one at each load.
         library: TensorRT; by default the one that the plan is for.
         runtime_cache: Directory in which kernels that TensorRT-RTX compiles at first use are kept between processes.
+        cuda_graphs: Whether engines replay CUDA graphs of their runs (``"auto"``) or launch kernels one by one (``"off"``).
     """
 
-    def __init__(self, device: torch.device | None = None, library: Library | None = None, runtime_cache: Path | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        library: Library | None = None,
+        runtime_cache: Path | None = None,
+        cuda_graphs: Literal["auto", "off"] = "auto",
+    ) -> None:
         self._device = device
         self._library = library
         self._runtime_cache = runtime_cache
+        self._cuda_graphs: Literal["auto", "off"] = cuda_graphs
 
     def load(self, plan: Plan) -> TensorRTEngine:
         """Makes an engine.
@@ -49,7 +58,7 @@ class TensorRTLoader:
                 here = f"{library.name} {library.version} on {torch.cuda.get_device_name(device)} ({_capability(device)})"
                 raise PlanTargetMismatch(f"plan for {plan.target}: refused by {here}\n{log.text}", fix=_FIX)
             cache = None if self._runtime_cache is None else RuntimeCacheFile(self._runtime_cache, plan.key)
-            return TensorRTEngine(plan, library, (runtime, engine), device, cache)
+            return TensorRTEngine(plan, library, (runtime, engine), device, cache, self._cuda_graphs)
 
     def _find(self, plan: Plan) -> Library:
         target = plan.target

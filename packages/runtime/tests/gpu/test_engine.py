@@ -133,6 +133,19 @@ def test_replays_and_a_capture_of_the_callers(static_engine):
         torch.testing.assert_close(engine(x), reference(x))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_without_graphs_kernels_are_launched_one_by_one(static_network, dynamic_network, dynamic):
+    network = dynamic_network if dynamic else static_network
+    engine = TensorRTLoader(CUDA, cuda_graphs="off").load(TensorRTBuilder(BuildOptions()).build(network))
+    reference = ReferenceEngine(network)
+    for rows in (4, 4, 9, 4) if dynamic else (2, 2, 2):
+        x = torch.randn(rows, 6 if dynamic else 3, device=CUDA)
+        torch.testing.assert_close(engine(x), reference(x))
+    [lane] = engine._lanes.values()
+    assert lane.graphed is None
+    assert not lane.replays._graphs
+
+
 def test_attributes_describe_the_engine(engine):
     assert engine.kind == "tensorrt"
     assert [binding.name for binding in engine.outputs] == ["halves", "rows"]

@@ -22,6 +22,7 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.constants import lift_constants
+from torchkiln.modes import options_of
 from torchkiln.ranges import ranges_of
 from torchkiln.stages import Compiler
 from torchkiln.weights import WeightWatch
@@ -43,15 +44,13 @@ def torchkiln(
         graph: A graph of torch functions, as Dynamo captures it.
         example_inputs: Its inputs; parameters and buffers among them become weights of the engines.
         options: As the keywords of ``torchkiln.compile``.
-        mode: Only ``None`` and ``"default"``; what modes choose elsewhere are options here.
+        mode: One of ``torchkiln.modes.MODES``: the options that it stands for.
 
     Raises:
         ValueError: An unknown mode or option, or a value outside its range.
         CompileError: A stage refused.
     """
-    if mode not in (None, "default"):
-        raise ValueError(f"mode: expected None or 'default', got {mode!r}; use options={{...}} to choose settings")
-    compiler = Compiler(Options.from_keywords(options or {}))
+    compiler = Compiler(Options.from_keywords(options_of(mode, options or {})))
     trains = torch.is_grad_enabled() and any(isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs)
     with nullcontext() if trains else _keep_composites(compiler):
         compiled: Callable[..., Any] = aot_module_simplified(

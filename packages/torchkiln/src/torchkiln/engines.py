@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from torchkiln_core import BuildError, BuildOptions, RuntimeOptions
-from torchkiln_runtime import find_library, gpu_support
+from torchkiln_core import BuildError, BuildOptions, Network, Plan, RuntimeOptions
+from torchkiln_core.stages import Engine
+from torchkiln_runtime import ReferenceEngine, TensorRTLoader, find_library, gpu_support
 
 EngineKind = Literal["tensorrt", "reference"]
 
 _LOG = logging.getLogger("torchkiln")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoader:
+    """Loads engines of one kind onto one device.
+
+    Attributes:
+        kind: Which engine runs the segments.
+        device: Where.
+        cuda_graphs: As the option of this name.
+    """
+
+    kind: EngineKind
+    device: torch.device
+    cuda_graphs: Literal["auto", "off"] = "auto"
+
+    def load(self, network: Network, plans: Sequence[Plan]) -> Engine:
+        """The engine of a network; a TensorRT engine runs the first plan.
+
+        Raises:
+            PlanError: The plan does not run here.
+        """
+        if self.kind == "reference":
+            return ReferenceEngine(network)
+        return TensorRTLoader(self.device, cuda_graphs=self.cuda_graphs).load(plans[0])
 
 
 def choose_engine(options: RuntimeOptions, build: BuildOptions, device: torch.device) -> EngineKind:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from torchkiln.engines import EngineKind
+from torchkiln.engines import EngineLoader
 from torchkiln.stage_clock import StageClock
 from torchkiln_converters import NetworkConverter
 from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
 from torchkiln_core.stages import Engine, PlanBuilder, PlanCache
-from torchkiln_runtime import CachedBuilder, ReferenceEngine, TensorRTBuilder, TensorRTLoader, require_library
+from torchkiln_runtime import CachedBuilder, TensorRTBuilder, require_library
 from torchkiln_runtime.targets import resolve_targets
 
 
@@ -33,8 +33,7 @@ class SegmentCompiler:
     Args:
         converter: Writes the network.
         options: Which plans are built; none where neither targets are named nor a GPU runs them.
-        kind: Which engine is loaded.
-        device: Where the engine runs.
+        loader: Loads the engines.
         cache: Plans built before, by key; ``forget_plans`` lets go of it.
         clock: Where the time of each step goes.
 
@@ -46,15 +45,13 @@ class SegmentCompiler:
         self,
         converter: NetworkConverter,
         options: BuildOptions,
-        kind: EngineKind,
-        device: torch.device,
+        loader: EngineLoader,
         cache: PlanCache,
         clock: StageClock,
     ) -> None:
         self._converter = converter
         self.options = options
-        self._kind = kind
-        self.device = device
+        self._loader = loader
         self._cache: PlanCache | None = cache
         self._clock = clock
         for build in self._builds():
@@ -72,8 +69,13 @@ class SegmentCompiler:
         with self._clock.measure("build"):
             plans = tuple(self._builder(options).build(network) for options in self._builds())
         with self._clock.measure("load"):
-            engine = ReferenceEngine(network) if self._kind == "reference" else TensorRTLoader(self.device).load(plans[0])
+            engine = self._loader.load(network, plans)
         return CompiledSegment(segment, network, plans, engine)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the engines run."""
+        return self._loader.device
 
     def forget_plans(self) -> None:
         """Builds anew from now on: a compilation that is done would only hold on to plans of weights that have changed since."""
@@ -85,7 +87,7 @@ class SegmentCompiler:
 
     def _builds(self) -> tuple[BuildOptions, ...]:
         """One build for the GPU at hand, if it runs the engine, and one for the named targets."""
-        current = (dataclasses.replace(self.options, targets=("current",)),) if self._kind == "tensorrt" else ()
+        current = (dataclasses.replace(self.options, targets=("current",)),) if self._loader.kind == "tensorrt" else ()
         named = (self.options,) if self.options.targets and self.options.targets != ("current",) else ()
         return current + named
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchkiln.compiled_program import CompiledProgram
-from torchkiln.engines import choose_engine, device_of
+from torchkiln.engines import EngineLoader, choose_engine, device_of
 from torchkiln.fallback import compile_segments
 from torchkiln.report import Report, describe_partition
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
@@ -54,7 +54,8 @@ class Compiler:
         """
         device = device_of([*_fake_inputs(program), *program.weights.values()])
         kind = choose_engine(self.options.runtime, self.options.build, device)
-        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, kind, device, MemoryPlanCache(), self.clock)
+        loader = EngineLoader(kind, device, self.options.runtime.cuda_graphs)
+        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, MemoryPlanCache(), self.clock)
         partition, made = compile_segments(
             functools.partial(self._divide, program), compiler.compile, required=self.options.partition.require_full_compilation
         )
