@@ -20,7 +20,7 @@ from torchkiln_core.errors import (
 )
 from torchkiln_core.interpreter import Interpreter
 from torchkiln_core.network import Layer, Network, Step, Value
-from torchkiln_core.options import BuildOptions, LoweringOptions, Options, PartitionOptions, RuntimeOptions
+from torchkiln_core.options import BuildOptions, DiagnosticOptions, LoweringOptions, Options, PartitionOptions, RuntimeOptions
 from torchkiln_core.partition import Partition, Segment
 from torchkiln_core.plan import Binding, Plan, Target
 from torchkiln_core.program import InputKind, Program, ProgramInput
@@ -36,6 +36,7 @@ __all__ = [
     "CompileError",
     "ConstantValues",
     "ConversionError",
+    "DiagnosticOptions",
     "Dim",
     "DimRange",
     "ExportError",

@@ -134,6 +134,18 @@ class RuntimeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class DiagnosticOptions:
+    """What a compilation tells of itself."""
+
+    debug_dir: str | None = option(
+        None,
+        "When compiling fails, or a segment falls back to PyTorch, a folder below this one gets the graphs, networks, options and the "
+        "error, without weights: what a bug report needs.",
+        keyed=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """The options of every stage."""
 
@@ -141,6 +153,7 @@ class Options:
     partition: PartitionOptions = PartitionOptions()
     build: BuildOptions = BuildOptions()
     runtime: RuntimeOptions = RuntimeOptions()
+    diagnostics: DiagnosticOptions = DiagnosticOptions()
 
     @staticmethod
     def from_keywords(keywords: Mapping[str, Any]) -> Options:

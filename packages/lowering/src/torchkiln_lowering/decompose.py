@@ -18,7 +18,7 @@ from torchkiln_lowering.layout import NoLayout, match_layout
 from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind
 from torchkiln_lowering.trace import CallTracer, without_new_guards
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("torchkiln.lowering")
 aten = torch.ops.aten
 
 _OWN_META = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals", "original_aten"})

@@ -7,6 +7,7 @@ from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.explaining import explain
 from torchkiln.fallback import FallbackWarning
 from torchkiln.inputs import Input
+from torchkiln.logs import configure_logs
 from torchkiln.report import BorderValue, CallReport, Report, SegmentReport, Shares
 from torchkiln.saving import load, save
 from torchkiln_core import (
@@ -49,7 +50,10 @@ __all__ = [
     "ShapeOutOfProfile",
     "Shares",
     "compile",
+    "configure_logs",
     "explain",
     "load",
     "save",
 ]
+
+configure_logs()

@@ -32,7 +32,8 @@ def compile(
         kwargs: Example keyword arguments.
         dynamic_shapes: As in ``torch.export.export``. A dimension without a maximum may grow to eight times its example size.
         inputs: Instead of ``args`` and ``dynamic_shapes``: a description of each tensor argument.
-        **options: The fields of ``LoweringOptions``, ``PartitionOptions``, ``BuildOptions`` and ``RuntimeOptions``.
+        **options: The fields of ``LoweringOptions``, ``PartitionOptions``, ``BuildOptions``, ``RuntimeOptions`` and
+            ``DiagnosticOptions``.
 
     Raises:
         CompileError: A stage refused; the subclass says which.
@@ -59,7 +60,7 @@ def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any,
     args, dynamic_shapes = _examples(model, given_args, given_shapes, inputs)
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TypeError(f"kwargs: expected a mapping of names to values, got {type(kwargs).__name__}")
-    with compiler.clock.measure("export"):
+    with compiler.clock.measure("export"), compiler.debug.watch("export"):
         return capture(export_model(model, args, kwargs or {}, dynamic_shapes), model)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.fx
 
 from torchkiln.compiled_program import CompiledProgram
+from torchkiln.debug_folder import DebugFolder
 from torchkiln.engines import EngineLoader, choose_engine, device_of
 from torchkiln.fallback import compile_segments
 from torchkiln.report import Report, describe_partition
@@ -21,6 +24,8 @@ from torchkiln_core.stages import Lowering
 from torchkiln_lowering import AtenLowering
 from torchkiln_partitioning import LevelPartitioner
 from torchkiln_runtime import MemoryPlanCache
+
+_LOWERING, _PARTITION, _BUILD = (logging.getLogger(f"torchkiln.{area}") for area in ("lowering", "partition", "build"))
 
 
 class Compiler:
@@ -36,12 +41,18 @@ class Compiler:
         self.options = options
         self.registry = registry or default_registry()
         self.clock = StageClock()
+        self.debug = DebugFolder(options)
         self._lowering = lowering or AtenLowering(options.lowering)
 
     def lower(self, program: Program) -> Program:
         """Program to a program of the operators that converters know."""
-        with self.clock.measure("lower"):
-            return self._lowering.lower(program, self.registry)
+        self.debug.keep("captured.txt", lambda: _text_of(program.module))
+        with self.clock.measure("lower"), self.debug.watch("lower"):
+            lowered = self._lowering.lower(program, self.registry)
+        self.debug.keep("lowered.txt", lambda: _text_of(lowered.module))
+        _LOWERING.info("lowered %d calls to %d", _calls(program), _calls(lowered))
+        _LOWERING.debug("lowered graph\n%s", _Lazy(lambda: _text_of(lowered.module)))
+        return lowered
 
     def build(self, program: Program) -> CompiledProgram:
         """Lowered program to something that runs.
@@ -56,14 +67,28 @@ class Compiler:
         kind = choose_engine(self.options.runtime, self.options.build, device)
         loader = EngineLoader(kind, device, self.options.runtime.cuda_graphs)
         compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, MemoryPlanCache(), self.clock)
-        partition, made = compile_segments(
-            functools.partial(self._divide, program), compiler.compile, required=self.options.partition.require_full_compilation
-        )
+        with self.debug.watch("build"):
+            partition, made = compile_segments(
+                functools.partial(self._divide, program),
+                functools.partial(self._make, compiler),
+                required=self.options.partition.require_full_compilation,
+            )
         # A segment may have been made in an earlier division, under another name.
         segments = {item.name: dataclasses.replace(made[item.name], segment=item) for item in partition.segments if item.name in made}
         compiler.forget_plans()
         report = describe_partition(partition, kind, self.clock.stage_ms, lambda name: _built(segments[name]))
+        _PARTITION.info("%s", report)
         return CompiledProgram(partition, segments, compiler, report)
+
+    def _make(self, compiler: SegmentCompiler, segment: Segment, program: Program) -> CompiledSegment:
+        self.debug.keep(f"{segment.name}.txt", lambda: _text_of(segment.module))
+        self.debug.keep(f"{segment.name}.network.txt", lambda: str(NetworkConverter(self.registry).convert(segment, program)))
+        with self.debug.watch(segment.name):
+            made = compiler.compile(segment, program)
+        for plan in made.plans:
+            _BUILD.info("%s: plan for %s, %.1f MB, built in %.0f ms", segment.name, plan.target, plan.data.numel() / 1e6, plan.build_ms)
+        _BUILD.debug("%s\n%s", segment.name, _Lazy(lambda: str(made.network)))
+        return made
 
     def explain(self, program: Program) -> Report:
         """What ``build`` would make of a lowered program, from its division and its networks; nothing is built.
@@ -85,6 +110,24 @@ class Compiler:
     def _divide(self, program: Program, refused: Mapping[str, Rejection]) -> Partition:
         with self.clock.measure("partition"):
             return LevelPartitioner(self.options.partition, refused).partition(program, self.registry)
+
+
+class _Lazy:
+    """Text for a log that may not be written."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text()
+
+
+def _text_of(module: torch.fx.GraphModule) -> str:
+    return module.print_readable(print_output=False)
+
+
+def _calls(program: Program) -> int:
+    return sum(node.op == "call_function" for node in program.module.graph.nodes)
 
 
 def _built(made: CompiledSegment) -> Mapping[str, Any]:
