@@ -22,7 +22,7 @@ add.Scalar sub.Scalar mul.Scalar div.Scalar eq.Scalar lt.Scalar le.Scalar gt.Sca
 exp.default log.default rsqrt.default sqrt.default abs.default neg.default atanh.default tanh.default erf.default relu.default
 amax.default amin.default maximum.default mm.default bmm.default addmm.default full.default view.default expand.default permute.default
 unsqueeze.default clone.default _to_copy.default logical_and.default cat.default convolution.default arange.default sigmoid.default
-mean.dim sum.dim_IntList where.self squeeze.dims squeeze.dim select.int pow.Tensor_Scalar
+mean.dim sum.dim_IntList where.self squeeze.dims squeeze.dim select.int pow.Tensor_Scalar pow.Scalar minimum.default logical_or.default
 """
 ELEMENTARY = frozenset(operator.attrgetter(name)(aten) for name in _NAMES.split())
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

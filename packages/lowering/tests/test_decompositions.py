@@ -68,6 +68,8 @@ ROWS = (
     Row("mish", F.mish, (torch.cat([EDGES[:, :10], EDGES[:, :10] / 2]),), aten.mish.default),
     Row("gelu", F.gelu, (torch.cat([EDGES[:, :10], EDGES[:, :10] / 9]),), aten.gelu.default),
     Row("gelu tanh", lambda x: F.gelu(x, approximate="tanh"), (torch.cat([EDGES[:, :6], EDGES[:, :6] / 9]),), aten.gelu.default),
+    Row("exp2", torch.exp2, (torch.cat([EDGES, EDGES / 2]),), aten.exp2.default),
+    Row("hypot", torch.hypot, (torch.cat([EDGES, EDGES]) * 9, torch.cat([EDGES, EDGES.flip(1)])), aten.hypot.default),
     Row("logaddexp", torch.logaddexp, (torch.cat([EDGES, EDGES]), torch.cat([EDGES, -EDGES])), aten.logaddexp.default),
 )
 TOLERANCE = {torch.float32: (2e-6, 2e-6), torch.float16: (2e-3, 1e-4), torch.bfloat16: (1.6e-2, 1e-4)}

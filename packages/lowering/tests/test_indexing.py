@@ -80,6 +80,15 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x, i, s: x.index_put((i, -1 - i), s, accumulate=True),
         (_number(3, 3, 2), _index(5, below=3), _number(5, 2)),
     ),
+    "index_put of a later dimension": (
+        lambda x, i, s: aten.index_put(x, [None, i, i], s),
+        (_number(2, 3, 3, 2), torch.tensor([2, 0]), _number(2, 2, 2, seed=4)),
+    ),
+    "index_put accumulate of a later dimension": (
+        lambda x, i, s: aten.index_put(x, [None, i], s, True),
+        (_number(2, 3, 4), torch.tensor([[2, 0], [2, 1]]), _number(2, 2, 2, 4, seed=4)),
+    ),
+    "index_copy": (lambda x, i, s: x.index_copy(-1, i, s), (_number(3, 5), torch.tensor([3, 0]), _number(3, 2, seed=2))),
     "index_copy of bools": (
         lambda x, i, s: x.index_copy(0, i, s),
         (_number(5, 2, dtype=torch.bool), torch.tensor([3, 0]), _number(2, 2, dtype=torch.bool, seed=2)),
@@ -107,6 +116,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda row, x, order: torch.searchsorted(row, x, sorter=order),
         (_number(6), _number(3, seed=2), _number(6).argsort()),
     ),
+    "bucketize a scalar": (torch.bucketize, (torch.tensor(1.0), _number(6, seed=2).sort().values)),
+    "cumprod": (lambda x: torch.cumprod(x, 1), (_number(3, 4),)),
     "bucketize": (torch.bucketize, (_number(2, 5), _number(6, seed=2).sort().values)),
     "isin many": (torch.isin, (_number(2, 5, dtype=torch.int64), torch.arange(40))),
 }

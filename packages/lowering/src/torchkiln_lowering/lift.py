@@ -27,7 +27,7 @@ def lift_attributes(program: Program) -> Program:
             with graph.inserting_after(last) if last is not None else graph.inserting_before(next(iter(graph.nodes))):
                 last = graph.placeholder(target.replace(".", "_").lstrip("_"))
             last.meta = dict(node.meta)
-            lifted[target], weights[last.name] = last, tensor.detach()
+            lifted[target], weights[last.name] = last, tensor
         node.replace_all_uses_with(lifted[target])
         graph.erase_node(node)
     if not lifted:

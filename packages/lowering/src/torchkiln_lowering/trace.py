@@ -25,7 +25,7 @@ from torchkiln_core.size import size_of, sizes_of
 from torchkiln_lowering.decompositions.table import Decomposition
 from torchkiln_lowering.effects import is_random
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("torchkiln.lowering")
 
 
 class _NotTraceable(Exception):

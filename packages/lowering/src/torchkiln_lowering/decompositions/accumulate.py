@@ -170,22 +170,44 @@ def index_add(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.T
     return index_reduce(self, dim, index, scaled, "sum")
 
 
-def _accumulates(call: OpCall) -> bool:
+def _puts(call: OpCall) -> bool:
+    """Adjacent indices of integers; either they add, or a dimension stands before them."""
     value = call.arguments["self"].meta["val"]
-    indices = [item.meta["val"] for item in call.arguments["indices"] if item is not None]
-    if not call.arguments["accumulate"] or value.dtype.is_complex or value.dtype == torch.bool:
+    indices = call.arguments["indices"]
+    given = [item.meta["val"] for item in indices if item is not None]
+    if not given or any(item.dtype not in (torch.int32, torch.int64) for item in given):
         return False
-    leading = [item is not None for item in call.arguments["indices"]] == [True] * len(indices)
-    if not leading or not indices or any(item.dtype not in (torch.int32, torch.int64) for item in indices):
+    first = [item is not None for item in indices].index(True)
+    if any(item is None for item in indices[first : first + len(given)]):
         return False
-    shape = torch.broadcast_shapes(*(item.shape for item in indices))  # type: ignore[no-untyped-call]
-    return count(shape) * count(value.shape) <= MAX_COMPARED
+    if not call.arguments["accumulate"]:
+        return first > 0
+    shape = torch.broadcast_shapes(*(item.shape for item in given))  # type: ignore[no-untyped-call]
+    return not value.dtype.is_complex and value.dtype != torch.bool and count(shape) * count(value.shape) <= MAX_COMPARED
 
 
-def index_put_accumulate(self: torch.Tensor, indices: Sequence[torch.Tensor], values: torch.Tensor, accumulate: bool = False) -> Any:
-    """``index_put`` that adds, over indices ``[*]`` of the leading dimensions; negative ones count from the end."""
+def index_put(self: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False) -> Any:
+    """``index_put`` of adjacent indices: they become the leading ones, and those that add compare positions."""
+    given = [item for item in indices if item is not None]
+    first = [item is not None for item in indices].index(True)
+    shape = list(torch.broadcast_shapes(*(item.shape for item in given)))  # type: ignore[no-untyped-call]
+    depth = len(given)
+    order = [*range(first, first + depth), *range(first), *range(first + depth, self.dim())]
+    moved = aten.permute.default(self, order) if first else self
+    if first:
+        whole = aten.expand.default(values, [*self.shape[:first], *shape, *self.shape[first + depth :]])
+        lead = range(first, first + len(shape))
+        values = aten.permute.default(whole, [*lead, *range(first), *range(first + len(shape), whole.dim())])
+    if accumulate:
+        out = _add_at(moved, given, values, shape)
+    else:
+        out = aten.index_put.default(moved, given, values)
+    return aten.permute.default(out, [order.index(dim) for dim in range(self.dim())]) if first else out
+
+
+def _add_at(self: torch.Tensor, indices: Sequence[torch.Tensor], values: torch.Tensor, shape: list[Any]) -> Any:
+    """Adds at indices ``[*]`` of the leading dimensions; negative ones count from the end."""
     depth = len(indices)
-    shape = list(torch.broadcast_shapes(*(item.shape for item in indices)))  # type: ignore[no-untyped-call]
     flat: Any = None
     for index, size in zip(indices, self.shape[:depth], strict=True):
         wide = as_dtype(index, torch.int64)
@@ -249,7 +271,7 @@ ACCUMULATE: dict[Callable[..., Any], Decomposition] = {
     aten.scatter.value_reduce: Decomposition(scatter_number, _fits("index")),
     aten.index_reduce.default: Decomposition(index_reduce, _fits("index")),
     aten.index_add.default: Decomposition(index_add, _fits("index")),
-    aten.index_put.default: Decomposition(index_put_accumulate, _accumulates),
-    aten._unsafe_index_put.default: Decomposition(index_put_accumulate, _accumulates),
+    aten.index_put.default: Decomposition(index_put, _puts),
+    aten._unsafe_index_put.default: Decomposition(index_put, _puts),
     aten.col2im.default: Decomposition(fold, _folds),
 }

@@ -34,8 +34,27 @@ def _as_numbers(target: Callable[..., Any]) -> Callable[..., Any]:
     return place
 
 
+_copy_numbers = _as_numbers(aten.index_copy.default)
+
+
+def _copies(self: torch.Tensor, *args: Any) -> Any:
+    return _copy_numbers(self, *args) if self.dtype == torch.bool else index_copy(self, *args)
+
+
 def _holds_bools(item: Any) -> bool:
     return isinstance(item, torch.Tensor) and item.dtype == torch.bool
+
+
+def index_copy(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> Any:
+    """``index_copy`` along any dimension, as a write into the leading one."""
+    dim = dim % self.dim()
+    first, rest = (aten.transpose.int(item, 0, dim) for item in (self, source))
+    return aten.transpose.int(aten.index_put.default(first, [index], rest), 0, dim)
+
+
+def _is_not_first(call: OpCall) -> bool:
+    value = call.arguments["self"].meta["val"]
+    return bool(value.dim() > 0 and int(call.arguments["dim"]) % value.dim() and value.dtype != torch.bool)
 
 
 def take(self: torch.Tensor, index: torch.Tensor) -> Any:
@@ -117,7 +136,7 @@ def searchsorted(
     """
     from_right = right or side == "right"
     edges = sorted_sequence if sorter is None else aten.gather.default(sorted_sequence, -1, sorter)
-    row, value = aten.unsqueeze.default(edges, -2), aten.unsqueeze.default(self, -1)
+    row, value = edges if edges.dim() == 1 else aten.unsqueeze.default(edges, -2), aten.unsqueeze.default(self, -1)
     # "Not at or after" instead of "before", so that a value of NaN comes after everything.
     later = aten.gt.Tensor(row, value) if from_right else aten.ge.Tensor(row, value)
     out = aten.sum.dim_IntList(as_dtype(aten.logical_not.default(later), torch.int64), [-1])
@@ -163,7 +182,7 @@ def new_empty_strided(self: torch.Tensor, size: Sequence[Any], stride: Sequence[
 
 
 INDEXING: dict[Callable[..., Any], Decomposition] = {
-    aten.index_copy.default: Decomposition(_as_numbers(aten.index_copy.default), _is_bool),
+    aten.index_copy.default: Decomposition(_copies, lambda call: _is_bool(call) or _is_not_first(call)),
     aten.index_fill.int_Scalar: Decomposition(_as_numbers(aten.index_fill.int_Scalar), _is_bool),
     aten.index_fill.int_Tensor: Decomposition(_as_numbers(aten.index_fill.int_Tensor), _is_bool),
     aten.take.default: Decomposition(take),

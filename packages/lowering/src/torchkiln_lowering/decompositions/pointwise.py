@@ -90,6 +90,31 @@ def logaddexp(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return as_dtype(aten.where.self(infinite, peak, soft), x.dtype)
 
 
+def exp2(x: torch.Tensor) -> Any:
+    """``exp2``."""
+    return aten.pow.Scalar(2.0, x)
+
+
+def hypot(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """``hypot``, scaled by the larger side, whose square would overflow; an infinite side wins over NaN."""
+    left, right = (aten.abs.default(widened(item)) for item in (x, other))
+    long, short = aten.maximum.default(left, right), aten.minimum.default(left, right)
+    ratio = aten.where.self(aten.eq.Scalar(long, 0.0), short, aten.div.Tensor(short, long))
+    out = aten.mul.Tensor(long, aten.sqrt.default(aten.add.Scalar(aten.mul.Tensor(ratio, ratio), 1.0)))
+    infinite = aten.logical_or.default(aten.eq.Scalar(left, float("inf")), aten.eq.Scalar(right, float("inf")))
+    return as_dtype(aten.where.self(infinite, aten.full.default([], float("inf"), dtype=out.dtype, device=out.device), out), x.dtype)
+
+
+def signbit(x: torch.Tensor) -> Any:
+    """``signbit`` of integers."""
+    return aten.lt.Scalar(x, 0)
+
+
+def _is_integer(call: OpCall) -> bool:
+    dtype = call.arguments["self"].meta["val"].dtype
+    return not dtype.is_floating_point and dtype != torch.bool
+
+
 POINTWISE: dict[Callable[..., Any], Decomposition] = {
     aten.log1p.default: Decomposition(log1p, floating),
     aten.expm1.default: Decomposition(expm1, floating),
@@ -97,5 +122,8 @@ POINTWISE: dict[Callable[..., Any], Decomposition] = {
     aten.log_sigmoid_forward.default: Decomposition(log_sigmoid, _only_first),
     aten.mish.default: Decomposition(mish, floating),
     aten.gelu.default: Decomposition(gelu, floating),
+    aten.exp2.default: Decomposition(exp2, floating),
+    aten.hypot.default: Decomposition(hypot, _both_floating),
+    aten.signbit.default: Decomposition(signbit, _is_integer),
     aten.logaddexp.default: Decomposition(logaddexp, _both_floating),
 }

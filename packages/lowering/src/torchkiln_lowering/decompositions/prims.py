@@ -72,6 +72,13 @@ def spread(inp: torch.Tensor, dims: Sequence[int], correction: float = 1, *, out
     return out if output_dtype is None else as_dtype(out, output_dtype)
 
 
+def product(inp: torch.Tensor, dims: Sequence[int], *, output_dtype: torch.dtype | None = None) -> torch.Tensor:
+    """``prims.prod``."""
+    for dim in sorted(dims, reverse=True):
+        inp = aten.prod.dim_int(inp, dim, dtype=output_dtype or inp.dtype)
+    return inp if output_dtype is None else as_dtype(inp, output_dtype)
+
+
 def smallest(inp: torch.Tensor, dims: Sequence[int], *, output_dtype: torch.dtype | None = None) -> torch.Tensor:
     """``prims.amin``."""
     return aten.amin.default(inp, list(dims)) if dims else inp
@@ -90,6 +97,7 @@ PRIMS: dict[Callable[..., Any], Decomposition] = {
     prims.cat.default: Decomposition(aten.cat.default),
     prims.view_of.default: Decomposition(aten.alias.default),
     prims.sum.default: Decomposition(total),
+    prims.prod.default: Decomposition(product),
     prims.var.default: Decomposition(spread),
     prims.amax.default: Decomposition(largest),
     prims.amin.default: Decomposition(smallest),
