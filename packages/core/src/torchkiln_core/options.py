@@ -81,15 +81,21 @@ class BuildOptions:
         (), "What plans are built for: `sm_86`, `sm_89`, `sm_120`, ... or `current`. Empty: the GPU at hand, if there is one.", keyed=True
     )
     workspace_bytes: int | None = option(None, "Upper limit of an engine's scratch memory in bytes.", keyed=True)
-    allow_tf32: bool = option(
-        False,
-        "Let fp32 matrix products and convolutions use TF32. With TensorRT-RTX all programs of a process must agree on it, and the "
-        "environment variable `NVIDIA_TF32_OVERRIDE=0` turns it off for all.",
+    allow_tf32: bool | None = option(
+        None,
+        "Let fp32 matrix products and convolutions use TF32; by default `torchkiln.backends.allow_tf32`, which follows torch's flags. With "
+        "TensorRT-RTX all programs of a process must agree on it, and the environment variable `NVIDIA_TF32_OVERRIDE=0` turns it off "
+        "for all.",
         keyed=True,
+    )
+    library: Literal["tensorrt", "tensorrt_rtx"] | None = option(
+        None, "Which TensorRT library builds and runs plans; by default the one that is installed, TensorRT-RTX first.", keyed=True
     )
     optimization_level: int | None = option(None, "TensorRT's builder optimization level, 0 to 5.", keyed=True)
 
     def __post_init__(self) -> None:
+        if self.library not in (None, "tensorrt", "tensorrt_rtx"):
+            raise ValueError(f"library: expected one of tensorrt, tensorrt_rtx, got {self.library!r}")
         if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:
             raise ValueError(f"optimization_level: expected 0 to 5, got {self.optimization_level}")
         if self.workspace_bytes is not None and self.workspace_bytes <= 0:
@@ -201,7 +207,7 @@ def _replace(stage: Any, given: Mapping[str, Any]) -> Any:
 def _fits(hint: Any, value: Any) -> bool:
     """Whether a value has the type of a field; a literal's values are checked by its stage."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, types.UnionType):
+    if origin in (typing.Union, types.UnionType):
         return any(_fits(arm, value) for arm in arguments)
     if origin is Literal:
         return isinstance(value, str)

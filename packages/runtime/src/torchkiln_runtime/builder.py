@@ -25,7 +25,7 @@ class TensorRTBuilder:
 
     Args:
         options: How plans are built.
-        library: TensorRT; by default the one that is installed.
+        library: TensorRT; by default the one that the options name, or that is installed.
     """
 
     def __init__(self, options: BuildOptions = _DEFAULTS, library: Library | None = None) -> None:
@@ -56,7 +56,7 @@ class TensorRTBuilder:
         Raises:
             BuildError: As ``build``, of the library and the targets.
         """
-        library = self._library or require_library()
+        library = self._library or require_library(self._options.library)
         return PreparedBuild(network, self._options, library, resolve_targets(self._options.targets, library))
 
 
@@ -69,7 +69,7 @@ class PreparedBuild:
         self._library = library
         self._targets = targets
         self._target = Target(library.name, library.version, targets.names)
-        self._allow_tf32 = effective_tf32(library, options.allow_tf32)
+        self._allow_tf32 = effective_tf32(library, bool(options.allow_tf32))
         self._constants = HostConstants()
 
     @functools.cached_property

@@ -19,11 +19,22 @@ class MemoryPlanCache:
     """
 
     def __init__(self, max_size: int = 64) -> None:
-        if max_size < 1:
-            raise ValueError(f"plan cache: expected a size of at least 1, got {max_size}")
-        self._max_size = max_size
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._lock = threading.Lock()
+        self.max_size = max_size
+
+    @property
+    def max_size(self) -> int:
+        """Number of plans kept; a smaller one drops those unused for longest."""
+        return self._max_size
+
+    @max_size.setter
+    def max_size(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"plan cache: expected a size of at least 1, got {count}")
+        with self._lock:
+            self._max_size = count
+            self._shrink()
 
     def get(self, key: str) -> Plan | None:
         """The plan under ``key``, if it is kept."""
@@ -38,8 +49,11 @@ class MemoryPlanCache:
         with self._lock:
             self._plans[plan.key] = plan
             self._plans.move_to_end(plan.key)
-            while len(self._plans) > self._max_size:
-                self._plans.popitem(last=False)
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while len(self._plans) > self._max_size:
+            self._plans.popitem(last=False)
 
     def clear(self) -> None:
         """Drops every plan."""

@@ -37,7 +37,7 @@ def gpu_support(library: Library | None, device: torch.device | None = None, opt
         )
     if f"sm_{capability[0]}{capability[1]}" in library.named_targets():
         return None
-    return _probe(library, index, tf32_of_process(library, effective_tf32(library, options.allow_tf32)))
+    return _probe(library, index, tf32_of_process(library, effective_tf32(library, bool(options.allow_tf32))))
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchkiln import backends, ops
 from torchkiln.aot import compile
 from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.explaining import explain
@@ -49,10 +50,12 @@ __all__ = [
     "SegmentReport",
     "ShapeOutOfProfile",
     "Shares",
+    "backends",
     "compile",
     "configure_logs",
     "explain",
     "load",
+    "ops",
     "save",
 ]
 

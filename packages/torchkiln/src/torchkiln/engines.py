@@ -71,9 +71,9 @@ def device_of(tensors: list[torch.Tensor]) -> torch.device:
 
 
 def _obstacle(build: BuildOptions, device: torch.device) -> str | None:
-    library = find_library()
+    library = find_library(build.library)
     if library is None:
-        return "no TensorRT library is installed"
+        return f"{build.library} is not installed" if build.library else "no TensorRT library is installed"
     if device.type != "cuda":
         return f"the program runs on {device}"
     return gpu_support(library, device, build)

@@ -55,7 +55,7 @@ class SegmentCompiler:
         self._cache: PlanCache | None = cache
         self._clock = clock
         for build in self._builds():
-            resolve_targets(build.targets, require_library())
+            resolve_targets(build.targets, require_library(build.library))
 
     def compile(self, segment: Segment, program: Program) -> CompiledSegment:
         """Converts, builds and loads.

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from torchkiln import backends
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.debug_folder import DebugFolder
 from torchkiln.engines import EngineLoader, choose_engine, device_of
@@ -23,7 +24,6 @@ from torchkiln_core import Network, Options, Partition, Program, Rejection, Segm
 from torchkiln_core.stages import Lowering
 from torchkiln_lowering import AtenLowering
 from torchkiln_partitioning import LevelPartitioner
-from torchkiln_runtime import MemoryPlanCache
 
 _LOWERING, _PARTITION, _BUILD = (logging.getLogger(f"torchkiln.{area}") for area in ("lowering", "partition", "build"))
 
@@ -38,7 +38,7 @@ class Compiler:
     """
 
     def __init__(self, options: Options, lowering: Lowering | None = None, registry: ConverterRegistry | None = None) -> None:
-        self.options = options
+        self.options = backends.resolve(options)
         self.registry = registry or default_registry()
         self.clock = StageClock()
         self.debug = DebugFolder(options)
@@ -66,7 +66,8 @@ class Compiler:
         device = device_of([*_fake_inputs(program), *program.weights.values()])
         kind = choose_engine(self.options.runtime, self.options.build, device)
         loader = EngineLoader(kind, device, self.options.runtime.cuda_graphs)
-        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, MemoryPlanCache(), self.clock)
+        cache = backends.plan_cache.for_compilation()
+        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, cache, self.clock)
         with self.debug.watch("build"):
             partition, made = compile_segments(
                 functools.partial(self._divide, program),

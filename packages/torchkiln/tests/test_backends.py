@@ -1,0 +1,140 @@
+"""The switches of the process: what they say, and what compilations make of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import torchkiln
+from torchkiln import backends
+from torchkiln_core import Options
+from torchkiln_runtime import find_library
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    yield
+    backends.enabled, backends.allow_tf32 = True, None
+    backends.preferred_engine_library("default")
+    backends.plan_cache.max_size = 0
+
+
+def resolved(**options: Any) -> Options:
+    return backends.resolve(Options.from_keywords(options))
+
+
+def test_what_is_installed() -> None:
+    library = find_library()
+    assert backends.is_built() is (library is not None)
+    assert backends.version() == (None if library is None else library.version)
+    if not torch.cuda.is_available():
+        assert backends.is_available() is False
+
+
+def test_tf32_follows_torch_until_it_is_set() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        for products, convolutions in ((False, False), (False, True), (True, False), (True, True)):
+            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = products, convolutions
+            assert backends.allow_tf32 is (products and convolutions)
+            assert resolved().build.allow_tf32 is (products and convolutions)
+        backends.allow_tf32 = False
+        assert resolved().build.allow_tf32 is False
+        assert resolved(allow_tf32=True).build.allow_tf32 is True
+        backends.allow_tf32 = None
+        assert backends.allow_tf32 is True
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def test_float32_matmul_precision_counts_as_torchs_flag() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert backends.allow_tf32 is torch.backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision("highest")
+        assert backends.allow_tf32 is False
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_disabled_means_the_reference_engine() -> None:
+    assert resolved().runtime.engine == "auto"
+    backends.enabled = False
+    assert backends.enabled is False
+    assert resolved().runtime.engine == "reference"
+    assert resolved(engine="tensorrt").runtime.engine == "tensorrt"
+    compiled = torchkiln.compile(torch.nn.ReLU(), (torch.ones(3),), min_block_size=1)
+    assert compiled.report.engine == "reference"
+
+
+@pytest.mark.parametrize(("name", "value"), [("enabled", 1), ("allow_tf32", "yes")])
+def test_flags_are_booleans(name: str, value: object) -> None:
+    with pytest.raises(TypeError, match=rf"torchkiln\.backends\.{name}: expected a bool"):
+        setattr(backends, name, value)
+
+
+def test_the_preferred_library() -> None:
+    assert backends.preferred_engine_library() == "default"
+    assert backends.preferred_engine_library("tensorrt") == "tensorrt"
+    assert resolved().build.library == "tensorrt"
+    assert resolved(library="tensorrt_rtx").build.library == "tensorrt_rtx"
+    assert backends.preferred_engine_library("reference") == "reference"
+    assert (resolved().build.library, resolved().runtime.engine) == (None, "reference")
+    assert backends.preferred_engine_library("default") == "default"
+    with pytest.raises(ValueError, match="expected one of default, tensorrt, tensorrt_rtx, reference, got 'cudnn'"):
+        backends.preferred_engine_library("cudnn")
+
+
+@pytest.mark.skipif(find_library("tensorrt") is not None, reason="tensorrt: it is installed")
+def test_a_library_that_is_not_installed_is_an_error_when_it_is_needed() -> None:
+    with pytest.raises(torchkiln.BuildError, match="tensorrt is not installed"):
+        torchkiln.compile(torch.nn.ReLU(), (torch.ones(3),), library="tensorrt", engine="tensorrt", min_block_size=1)
+    with pytest.raises(torchkiln.BuildError, match="no engine library: tensorrt is not installed"):
+        torchkiln.compile(torch.nn.ReLU(), (torch.ones(3),), library="tensorrt", targets=["sm_89"], min_block_size=1)
+
+
+def test_flags_hold_in_their_block_and_thread_only() -> None:
+    seen: list[bool] = []
+    with backends.flags(enabled=False, allow_tf32=True):
+        assert (backends.enabled, backends.allow_tf32) == (False, True)
+        with backends.flags(enabled=True):
+            assert (backends.enabled, backends.allow_tf32) == (True, True)
+        thread = threading.Thread(target=lambda: seen.append(backends.enabled))
+        thread.start()
+        thread.join()
+        backends.allow_tf32 = False
+        assert backends.allow_tf32 is False
+    assert seen == [True]
+    assert backends.enabled is True
+
+
+def test_the_plan_cache_is_shared_when_it_has_a_size() -> None:
+    pytest.importorskip("tensorrt_rtx")
+    net, x = torch.nn.Linear(3, 4), torch.randn(2, 3)
+
+    def build() -> None:
+        torchkiln.compile(net, (x,), engine="reference", targets=["sm_89"])
+
+    assert backends.plan_cache.max_size == 0
+    build()
+    assert backends.plan_cache.size == 0
+    backends.plan_cache.max_size = 2
+    build()
+    assert backends.plan_cache.size == 1
+    build()
+    assert backends.plan_cache.size == 1
+    with torch.no_grad():
+        net.weight.mul_(2)
+    build()
+    assert backends.plan_cache.size == 2
+    backends.plan_cache.max_size = 1
+    assert backends.plan_cache.size == 1
+    backends.plan_cache.clear()
+    assert backends.plan_cache.size == 0
+    with pytest.raises(ValueError, match="expected 0 or more, got -1"):
+        backends.plan_cache.max_size = -1
