@@ -9,6 +9,7 @@ import torch
 from torch.export import Dim
 
 import torchkiln
+from torchkiln_lowering import Pass, Pipeline
 from torchkiln_testing import assert_same
 
 
@@ -212,3 +213,30 @@ def test_tensors_that_engines_cannot_take_are_refused() -> None:
 def test_an_input_of_wrong_types_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=r"Input: .*: expected"):
         torchkiln.Input(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lowering": [print]}, r"lowering: expected a torchkiln_lowering\.Pipeline, got tuple"),
+        ({"converters": [torch.relu]}, r"converters: expected functions under @torchkiln_converters\.converter, got <built-in"),
+    ],
+)
+def test_extensions_of_another_type_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        torchkiln.compile(torch.nn.ReLU(), (torch.ones(3),), engine="reference", **options)
+
+
+def test_a_pipeline_of_ones_own_is_used() -> None:
+    ran: list[str] = []
+
+    def note(module: torch.fx.GraphModule) -> bool:
+        ran.append("note")
+        return False
+
+    for _ in range(2):
+        pipeline = Pipeline((Pass("note", note),))
+        torchkiln.compile(torch.nn.ReLU(), (torch.ones(3),), engine="reference", lowering=pipeline)
+    assert ran == ["note", "note"]
+    torchkiln.compile(torch.nn.ReLU(), (torch.ones(3),), engine="reference")
+    assert ran == ["note", "note"]

@@ -8,12 +8,10 @@ import pytest
 import torch
 
 import torchkiln
-from torchkiln.capture import capture, export_model
 from torchkiln.compiled_module import CompiledModule
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
-from torchkiln.stages import Compiler
-from torchkiln_converters import Support, converter, default_registry
-from torchkiln_core import BuildError, Network, Options, PartitionError, Program, Segment, Value
+from torchkiln_converters import Support, converter
+from torchkiln_core import BuildError, Network, PartitionError, Program, Segment, Value
 from torchkiln_runtime import TensorRTBuilder, find_library
 from torchkiln_testing import assert_same
 
@@ -33,12 +31,7 @@ X = torch.randn(3, 4)
 
 
 def compile_with_broken_relu(**options: object) -> CompiledModule:
-    net = Net()
-    compiler = Compiler(
-        Options.from_keywords({"engine": "reference", "min_block_size": 1, **options}), registry=default_registry().extend(broken)
-    )
-    captured = capture(export_model(net, (X,), {}, None), net)
-    return CompiledModule(captured, compiler.build(compiler.lower(captured.program)), follow=False)
+    return torchkiln.compile(Net(), (X,), **{"engine": "reference", "min_block_size": 1, "converters": [broken], **options})
 
 
 def test_only_the_guilty_call_falls_back() -> None:

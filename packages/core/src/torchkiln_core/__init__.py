@@ -20,7 +20,15 @@ from torchkiln_core.errors import (
 )
 from torchkiln_core.interpreter import Interpreter
 from torchkiln_core.network import Layer, Network, Step, Value
-from torchkiln_core.options import BuildOptions, DiagnosticOptions, LoweringOptions, Options, PartitionOptions, RuntimeOptions
+from torchkiln_core.options import (
+    BuildOptions,
+    DiagnosticOptions,
+    ExtensionOptions,
+    LoweringOptions,
+    Options,
+    PartitionOptions,
+    RuntimeOptions,
+)
 from torchkiln_core.partition import Partition, Segment
 from torchkiln_core.plan import Binding, Plan, Target
 from torchkiln_core.program import InputKind, Program, ProgramInput
@@ -40,6 +48,7 @@ __all__ = [
     "Dim",
     "DimRange",
     "ExportError",
+    "ExtensionOptions",
     "InputKind",
     "InternalError",
     "Interpreter",

@@ -89,7 +89,7 @@ class BuildOptions:
         keyed=True,
     )
     library: Literal["tensorrt", "tensorrt_rtx"] | None = option(
-        None, "Which TensorRT library builds and runs plans; by default the one that is installed, TensorRT-RTX first.", keyed=True
+        None, "Which TensorRT library builds and runs plans; by default the one that is installed, TensorRT-RTX first.", keyed=False
     )
     optimization_level: int | None = option(None, "TensorRT's builder optimization level, 0 to 5.", keyed=True)
 
@@ -152,6 +152,18 @@ class DiagnosticOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtensionOptions:
+    """What users add to the stages."""
+
+    lowering: object | None = option(
+        None, "The passes of the lowering, a `torchkiln_lowering.Pipeline`; by default the one of the process.", keyed=False
+    )
+    converters: tuple[Callable[..., Any], ...] = option(
+        (), "Converters that are used besides, or in place of, the registered ones; made by `@torchkiln_converters.converter`.", keyed=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """The options of every stage."""
 
@@ -160,6 +172,7 @@ class Options:
     build: BuildOptions = BuildOptions()
     runtime: RuntimeOptions = RuntimeOptions()
     diagnostics: DiagnosticOptions = DiagnosticOptions()
+    extensions: ExtensionOptions = ExtensionOptions()
 
     @staticmethod
     def from_keywords(keywords: Mapping[str, Any]) -> Options:

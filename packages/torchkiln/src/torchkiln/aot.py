@@ -32,8 +32,8 @@ def compile(
         kwargs: Example keyword arguments.
         dynamic_shapes: As in ``torch.export.export``. A dimension without a maximum may grow to eight times its example size.
         inputs: Instead of ``args`` and ``dynamic_shapes``: a description of each tensor argument.
-        **options: The fields of ``LoweringOptions``, ``PartitionOptions``, ``BuildOptions``, ``RuntimeOptions`` and
-            ``DiagnosticOptions``.
+        **options: The fields of ``LoweringOptions``, ``PartitionOptions``, ``BuildOptions``, ``RuntimeOptions``,
+            ``DiagnosticOptions`` and ``ExtensionOptions``.
 
     Raises:
         CompileError: A stage refused; the subclass says which.

@@ -19,10 +19,9 @@ from torchkiln.fallback import compile_segments
 from torchkiln.report import Report, describe_partition
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
 from torchkiln.stage_clock import StageClock
-from torchkiln_converters import ConverterRegistry, NetworkConverter, default_registry
+from torchkiln_converters import Converter, ConverterRegistry, NetworkConverter, default_registry
 from torchkiln_core import Network, Options, Partition, Program, Rejection, Segment
-from torchkiln_core.stages import Lowering
-from torchkiln_lowering import AtenLowering
+from torchkiln_lowering import AtenLowering, Pipeline
 from torchkiln_partitioning import LevelPartitioner
 
 _LOWERING, _PARTITION, _BUILD = (logging.getLogger(f"torchkiln.{area}") for area in ("lowering", "partition", "build"))
@@ -33,16 +32,17 @@ class Compiler:
 
     Args:
         options: The options of every stage.
-        lowering: The lowering stage; the standard one by default.
-        registry: The converters; the standard ones and those of installed packages by default.
+
+    Raises:
+        TypeError: An extension of another type than expected.
     """
 
-    def __init__(self, options: Options, lowering: Lowering | None = None, registry: ConverterRegistry | None = None) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = backends.resolve(options)
-        self.registry = registry or default_registry()
+        self.registry = _registry(options)
         self.clock = StageClock()
         self.debug = DebugFolder(options)
-        self._lowering = lowering or AtenLowering(options.lowering)
+        self._lowering = AtenLowering(options.lowering, _pipeline(options))
 
     def lower(self, program: Program) -> Program:
         """Program to a program of the operators that converters know."""
@@ -111,6 +111,22 @@ class Compiler:
     def _divide(self, program: Program, refused: Mapping[str, Rejection]) -> Partition:
         with self.clock.measure("partition"):
             return LevelPartitioner(self.options.partition, refused).partition(program, self.registry)
+
+
+def _registry(options: Options) -> ConverterRegistry:
+    """The converters of this package and of installed ones, and the user's."""
+    given = options.extensions.converters
+    for item in given:
+        if not isinstance(item, Converter):
+            raise TypeError(f"converters: expected functions under @torchkiln_converters.converter, got {item!r}")
+    return default_registry().extend(*(item for item in given if isinstance(item, Converter)))
+
+
+def _pipeline(options: Options) -> Pipeline | None:
+    pipeline = options.extensions.lowering
+    if pipeline is not None and not isinstance(pipeline, Pipeline):
+        raise TypeError(f"lowering: expected a torchkiln_lowering.Pipeline, got {type(pipeline).__name__} {pipeline!r}")
+    return pipeline
 
 
 class _Lazy:
