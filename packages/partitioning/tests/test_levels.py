@@ -18,10 +18,18 @@ def graphs(draw, most=8):
     return graph
 
 
+def successors(graph):
+    result = [[] for _ in graph.kinds]
+    for vertex, before in enumerate(graph.predecessors):
+        for other in before:
+            result[other].append(vertex)
+    return result
+
+
 @st.composite
 def graphs_with_transfers(draw):
     graph = draw(graphs(most=12))
-    readers = graph.successors()
+    readers = successors(graph)
     transfers = []
     for vertex, kind in enumerate(graph.kinds):
         consumers = tuple(other for other in readers[vertex] if graph.kinds[other] is not Kind.FREE)

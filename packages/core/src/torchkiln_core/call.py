@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,18 +20,26 @@ def source_of(node: torch.fx.Node) -> str | None:
     """The user's source line and module of a node, such as ``model.py:12 in forward: x = self.conv(x) (module: layer1.0.conv1)``."""
     parts: list[str] = []
     trace = node.meta.get("stack_trace")
-    if trace:
-        lines = [line.strip() for line in str(trace).strip().splitlines()]
-        frames = [(index, frame) for index, line in enumerate(lines) if (frame := _FRAME.fullmatch(line))]
-        if frames:
-            index, frame = frames[-1]
-            code = lines[index + 1] if index + 1 < len(lines) else ""
-            function = f" in {frame['function']}" if frame["function"] else ""
-            parts.append(f"{frame['path']}:{frame['line']}{function}" + (f": {code}" if code else ""))
+    line = _last_line(str(trace)) if trace else None
+    if line is not None:
+        parts.append(line)
     module = module_path(node)
     if module:
         parts.append(f"(module: {module})")
     return " ".join(parts) or None
+
+
+@functools.lru_cache(maxsize=1024)
+def _last_line(trace: str) -> str | None:
+    """The innermost frame of a trace; the calls of one line of a model share theirs."""
+    lines = [line.strip() for line in trace.strip().splitlines()]
+    frames = [(index, frame) for index, line in enumerate(lines) if (frame := _FRAME.fullmatch(line))]
+    if not frames:
+        return None
+    index, frame = frames[-1]
+    code = lines[index + 1] if index + 1 < len(lines) else ""
+    function = f" in {frame['function']}" if frame["function"] else ""
+    return f"{frame['path']}:{frame['line']}{function}" + (f": {code}" if code else "")
 
 
 def module_path(node: torch.fx.Node) -> str | None:
@@ -75,22 +84,38 @@ class OpCall:
         return OpCall(node.target, arguments, outputs, node, source_of(node))
 
 
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """The arguments of a schema: all names in order, those that may be positional, and defaults."""
+
+    names: tuple[str, ...]
+    positional: tuple[str, ...]
+    defaults: Mapping[str, Any]
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(target: torch._ops.OpOverload) -> _Signature:
+    # By operator: a schema with a list among its defaults cannot be hashed.
+    arguments = target._schema.arguments
+    positional = tuple(argument.name for argument in arguments if not argument.kwarg_only)
+    defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+    return _Signature(tuple(argument.name for argument in arguments), positional, defaults)
+
+
 def _by_schema(node: torch.fx.Node, schema: torch._C.FunctionSchema) -> dict[str, Any]:
-    positional = [argument for argument in schema.arguments if not argument.kwarg_only]
-    known = {argument.name for argument in schema.arguments}
-    if len(node.args) > len(positional) or not set(node.kwargs) <= known:
+    signature = _signature(node.target)
+    args, kwargs = node.args, node.kwargs
+    if len(args) > len(signature.positional) or (kwargs and not kwargs.keys() <= set(signature.names)):
         raise InternalError(f"node {node.name}: arguments do not fit {schema}", where=source_of(node))
-    given = {argument.name: value for argument, value in zip(positional, node.args, strict=False)}
-    twice = sorted(given.keys() & node.kwargs.keys())
-    if twice:
-        raise InternalError(f"node {node.name}: {', '.join(twice)} given twice for {schema}", where=source_of(node))
-    given |= node.kwargs
-    result: dict[str, Any] = {}
-    for argument in schema.arguments:
-        if argument.name in given:
-            result[argument.name] = given[argument.name]
-        elif argument.has_default_value():
-            result[argument.name] = argument.default_value
-        else:
-            raise InternalError(f"node {node.name}: {schema} needs {argument.name}", where=source_of(node))
-    return result
+    given: dict[str, Any] = dict(zip(signature.positional, args, strict=False))
+    if kwargs:
+        twice = sorted(given.keys() & kwargs.keys())
+        if twice:
+            raise InternalError(f"node {node.name}: {', '.join(twice)} given twice for {schema}", where=source_of(node))
+        given |= kwargs
+    if len(given) == len(signature.names) and not kwargs:
+        return given
+    try:
+        return {name: given[name] if name in given else signature.defaults[name] for name in signature.names}
+    except KeyError as missing:
+        raise InternalError(f"node {node.name}: {schema} needs {missing.args[0]}", where=source_of(node)) from None

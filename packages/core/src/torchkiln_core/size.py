@@ -41,7 +41,11 @@ def size_of(value: int | torch.SymInt) -> Size:
 
 def sizes_of(values: Sequence[int | torch.SymInt]) -> tuple[Size, ...]:
     """The sizes of a shape ``[*]``."""
-    return tuple(size_of(value) for value in values)
+    sizes = tuple(values)
+    for value in sizes:
+        if type(value) is not int:
+            return tuple(map(size_of, sizes))
+    return sizes
 
 
 def symbols_of(size: Size) -> tuple[str, ...]:

@@ -49,7 +49,10 @@ def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, ref
     """
     operators = tuple(view.operators())
     in_modules = find_executed(operators, refusals.options.torch_executed_modules)
+    steered = bool(in_modules or refusals.executed or refusals.overridden)
     home = _home_device(view.nodes)
+    # One dense real tensor on the home device: nothing that `_by_tensors` could object to.
+    plain = {node for node, device in view.devices.items() if device == home}
     result: dict[torch.fx.Node, Rejection] = {}
 
     def embedded(value: torch.fx.Node) -> bool:
@@ -58,13 +61,14 @@ def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, ref
         return held and is_tensor(value) and value.meta["val"].dim() == 0 and value.meta["val"].device.type == "cpu"
 
     for node in operators:
+        reads = node.all_input_nodes
         found = (
-            _by_user(node, refusals, in_modules)
-            or _by_failure(node, view, refusals)
-            or _by_effect(node, view)
-            or _by_tensors(node, home, embedded)
+            (_by_user(node, refusals, in_modules) if steered else None)
+            or (_by_failure(node, view, refusals) if refusals.earlier else None)
+            or (_by_effect(node, view) if node in view.effects else None)
+            or (None if node in plain and plain.issuperset(reads) else _by_tensors(node, home, embedded))
             or oracle.reject(OpCall.from_node(node))
-            or _by_numbers(node, view, recipes)
+            or (None if node in view.sizes and view.sizes.keys() >= set(reads) else _by_numbers(node, view, recipes))
         )
         if found is not None:
             result[node] = found
@@ -134,10 +138,11 @@ def _by_numbers(node: torch.fx.Node, view: ProgramView, recipes: SizeRecipes) ->
 
 def _home_device(nodes: Iterable[torch.fx.Node]) -> torch.device | None:
     """The device of the program's engines: the first accelerator that a tensor lives on, else the CPU."""
-    first: torch.device | None = None
+    found: dict[torch.device, None] = {}
     for node in nodes:
-        for tensor in _tensors((node.meta.get("val"),)):
-            if tensor.device.type not in ("cpu", "meta"):
-                return tensor.device
-            first = first or tensor.device
-    return first
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            found[value.device] = None
+        elif isinstance(value, (tuple, list)):
+            found.update((tensor.device, None) for tensor in _tensors(value))
+    return next((device for device in found if device.type not in ("cpu", "meta")), next(iter(found), None))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from torchkiln_core.size import size_of
-from torchkiln_partitioning.view import is_tensor
+from torchkiln_core.size import sizes_of
 from torchkiln_partitioning.work import WorkEstimator
 
 
@@ -95,8 +94,11 @@ def measure(content: Content, work: WorkEstimator, model: CostModel = DEFAULT_MO
     for call in content.calls:
         operations = work.flops_of(call)
         flops += operations
-        moved = _bytes_of(call.all_input_nodes, work) + _result_bytes(call, work)
-        torch_us += max(model.call_us, moved / model.bytes_per_us + operations / model.flops_per_us)
+        moved = _result_bytes(call, work)
+        for other in call.all_input_nodes:
+            moved += work.bytes_of(other)
+        device_us = moved / model.bytes_per_us + operations / model.flops_per_us
+        torch_us += device_us if device_us > model.call_us else model.call_us
     rearranged = [node for node in itertools.chain(content.inputs, content.outputs) if not _lies_in_order(node, work)]
     return SegmentWork(
         calls=content.call_count,
@@ -113,13 +115,11 @@ def measure(content: Content, work: WorkEstimator, model: CostModel = DEFAULT_MO
 
 
 def _bytes_of(nodes: Iterable[torch.fx.Node], work: WorkEstimator) -> int:
-    return sum(work.bytes_of(node) for node in nodes if is_tensor(node))
+    return sum(map(work.bytes_of, nodes))
 
 
 def _result_bytes(call: torch.fx.Node, work: WorkEstimator) -> int:
-    if is_tensor(call):
-        return work.bytes_of(call)
-    return _bytes_of(call.users, work) if isinstance(call.meta.get("val"), (tuple, list)) else 0
+    return _bytes_of(call.users, work) if isinstance(call.meta.get("val"), (tuple, list)) else work.bytes_of(call)
 
 
 def _lies_in_order(node: torch.fx.Node, work: WorkEstimator) -> bool:
@@ -128,10 +128,11 @@ def _lies_in_order(node: torch.fx.Node, work: WorkEstimator) -> bool:
     if value.layout != torch.strided:
         return True
     expected = 1
-    for size, stride in reversed(list(zip(work.shape_of(node), value.stride(), strict=True))):
+    strides = map(work.evaluate, sizes_of(value.stride()))
+    for size, stride in reversed(tuple(zip(work.shape_of(node), strides, strict=True))):
         if size == 0:
             return True
-        if size != 1 and work.evaluate(size_of(stride)) != expected:
+        if size != 1 and stride != expected:
             return False
         expected *= size
     return True

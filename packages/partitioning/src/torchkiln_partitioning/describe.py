@@ -14,8 +14,7 @@ from torchkiln_core.size import Size
 from torchkiln_core.spec import Dim, DimRange
 from torchkiln_partitioning.cost import Content, SegmentWork, measure
 from torchkiln_partitioning.shapes import dim_of, unranged_symbols
-from torchkiln_partitioning.sizes import dims_of
-from torchkiln_partitioning.view import CHECKS, SIZE_READERS, is_tensor
+from torchkiln_partitioning.view import CHECKS, SIZE_READERS, dims_of, is_tensor
 from torchkiln_partitioning.work import WorkEstimator
 
 

@@ -11,8 +11,8 @@ from torchkiln_core.size import Size
 from torchkiln_partitioning.divide import Division, Group
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.sizes import DimOf, Literal, Recomputed, dims_of, expression_of, is_number
-from torchkiln_partitioning.view import Role, aten
+from torchkiln_partitioning.sizes import DimOf, Literal, Recomputed, expression_of, is_number
+from torchkiln_partitioning.view import Role, aten, dims_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,11 @@ class _Drafting:
 
     def _belongs_inside(self, node: torch.fx.Node) -> bool:
         """Whether a value that the body reads is made in the body; notes it as an input, weight or number otherwise."""
+        if node in self._placement.owners and node in self._placement.view.sizes:
+            if self._homes.number[node] == self._number:
+                return True
+            self._inputs.add(node)
+            return False
         role = self._placement.view.roles[node]
         if role is Role.WEIGHT:
             self._weights.add(node)

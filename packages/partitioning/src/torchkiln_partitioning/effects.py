@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Any
 
 import torch
@@ -57,20 +58,28 @@ def attribute(module: torch.nn.Module, name: str) -> Any:
 
 
 def _own_effect(node: torch.fx.Node) -> Effect | None:
-    target = node.target
     if node.op != "call_function":
         return None
+    effect, random = _effect_of_target(node.target)
+    return Effect.ORDERED if random and _draws(node) else effect
+
+
+@functools.lru_cache(maxsize=4096)
+def _effect_of_target(target: Any) -> tuple[Effect | None, bool]:
+    """The effect of every call of an operator, and whether its calls may draw random numbers."""
     if isinstance(target, HigherOrderOperator):
         name = target.__name__
         if name in _WRITING_HIGHER_ORDER:
-            return Effect.WRITES
-        return Effect.ORDERED if name in _RANDOM_HIGHER_ORDER else None
+            return Effect.WRITES, False
+        return Effect.ORDERED if name in _RANDOM_HIGHER_ORDER else None, False
     if isinstance(target, OpOverload):
         if target._schema.is_mutable:
-            return Effect.WRITES
-        if not target._schema.returns or (torch.Tag.nondeterministic_seeded in target.tags and _draws(node)):
-            return Effect.ORDERED
-    return Effect.ORDERED if target in _side_effectful_functions else None
+            return Effect.WRITES, False
+        if not target._schema.returns:
+            return Effect.ORDERED, False
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            return Effect.ORDERED if target in _side_effectful_functions else None, True
+    return Effect.ORDERED if target in _side_effectful_functions else None, False
 
 
 def _draws(node: torch.fx.Node) -> bool:

@@ -24,6 +24,9 @@ class ExecutedOps:
         known = _known_names() if any(isinstance(entry, str) for entry in entries) else frozenset()
         self._names = frozenset(_read_name(entry, known) if isinstance(entry, str) else _read_object(entry) for entry in entries)
 
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
     def __contains__(self, target: Any) -> bool:
         """Whether the operator of a call stays in PyTorch."""
         return bool(self._names) and not self._names.isdisjoint(_names_of(target))

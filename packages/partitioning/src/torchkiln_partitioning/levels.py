@@ -29,16 +29,8 @@ class Dependencies:
     def add(self, kind: Kind, predecessors: Sequence[int]) -> int:
         """Appends a vertex and returns its number."""
         self.kinds.append(kind)
-        self.predecessors.append(tuple(dict.fromkeys(predecessors)))
+        self.predecessors.append(tuple(predecessors) if len(predecessors) < 2 else tuple(dict.fromkeys(predecessors)))
         return len(self.kinds) - 1
-
-    def successors(self) -> list[list[int]]:
-        """Per vertex, the vertices that depend on it, ascending."""
-        result: list[list[int]] = [[] for _ in self.kinds]
-        for vertex, before in enumerate(self.predecessors):
-            for other in before:
-                result[other].append(vertex)
-        return result
 
 
 def assign_levels(graph: Dependencies, first: Kind) -> list[int]:
@@ -48,8 +40,13 @@ def assign_levels(graph: Dependencies, first: Kind) -> list[int]:
     """
     levels: list[int] = []
     for kind, before in zip(graph.kinds, graph.predecessors, strict=True):
-        lowest = max((levels[other] for other in before), default=0)
-        levels.append(lowest if kind is Kind.FREE else _with_parity_from(lowest, int(kind is not first)))
+        lowest = 0
+        for other in before:
+            if levels[other] > lowest:
+                lowest = levels[other]
+        if kind is not Kind.FREE and (lowest % 2 == 0) is not (kind is first):
+            lowest += 1
+        levels.append(lowest)
     return levels
 
 
@@ -65,9 +62,5 @@ def best_levels(graph: Dependencies) -> list[int]:
 
 def segment_counts(graph: Dependencies, levels: Sequence[int]) -> tuple[int, int]:
     """Numbers of all segments and of engine segments, one segment per level in use."""
-    used = {(level, kind) for level, kind in zip(levels, graph.kinds, strict=True) if kind is not Kind.FREE}
-    return len(used), sum(kind is Kind.ENGINE for _, kind in used)
-
-
-def _with_parity_from(lowest: int, parity: int) -> int:
-    return lowest + (lowest - parity) % 2
+    used: dict[int, Kind] = {level: kind for level, kind in zip(levels, graph.kinds, strict=True) if kind is not Kind.FREE}
+    return len(used), sum(kind is Kind.ENGINE for kind in used.values())

@@ -10,6 +10,7 @@ from torchkiln_core.partition import Partition
 from torchkiln_core.program import Program
 from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_partitioning.classify import Refusals, classify
+from torchkiln_partitioning.collection import collection_paused
 from torchkiln_partitioning.decision_table import publish
 from torchkiln_partitioning.divide import Division, divide, divide_with_payoff
 from torchkiln_partitioning.draft import Draft, draft_segments
@@ -50,10 +51,15 @@ class LevelPartitioner:
                 that cannot run there.
             ValueError: An entry of ``torch_executed_modules`` matches no module of the program, or one of ``node_overrides`` no call.
         """
-        return stitch(*self.decide(program, oracle))
+        with collection_paused():
+            return stitch(*self.decide(program, oracle))
 
     def decide(self, program: Program, oracle: SupportOracle) -> tuple[Division, tuple[Draft, ...]]:
         """What ``partition`` does before it writes graphs."""
+        with collection_paused():
+            return self._decide(program, oracle)
+
+    def _decide(self, program: Program, oracle: SupportOracle) -> tuple[Division, tuple[Draft, ...]]:
         view = view_program(program)
         recipes = find_recipes(view)
         overridden = find_overridden(tuple(view.operators()), self._options.node_overrides) if self._options.node_overrides else {}

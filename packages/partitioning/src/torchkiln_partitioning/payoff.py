@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch.fx
@@ -13,8 +14,7 @@ from torchkiln_partitioning.classify import reject
 from torchkiln_partitioning.cost import DEFAULT_MODEL, Content, SegmentWork, measure
 from torchkiln_partitioning.divide import Division, Group, call_count
 from torchkiln_partitioning.levels import Kind
-from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.view import Role, is_tensor
+from torchkiln_partitioning.view import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Decision:
     """What was decided about an engine segment, with the numbers.
 
     Attributes:
-        calls: Names of its calls, in graph order.
+        calls: Its calls, in graph order.
         work: What it does.
         engine_us: Estimated time in an engine; ``work.torch_us`` is that in PyTorch.
         rule: Why it runs in PyTorch, or ``None`` where it is an engine.
     """
 
-    calls: tuple[str, ...]
+    calls: tuple[torch.fx.Node, ...]
     work: SegmentWork
     engine_us: float
     rule: str | None
@@ -47,22 +47,28 @@ class Judge:
         small_wanted = options.min_block_size < PartitionOptions().min_block_size
         self._asks_model = options.border_cost == "on" or (options.border_cost == "auto" and not small_wanted)
         self._forced = frozenset(forced)
-        self._decisions: dict[tuple[str, ...], Decision] = {}
+        self._measured: dict[tuple[torch.fx.Node, ...], SegmentWork] = {}
+        self._decisions: dict[tuple[torch.fx.Node, ...], Decision] = {}
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Every segment that was considered, in the order of the last time."""
+        """Every segment that was considered, with what was decided last."""
         return tuple(self._decisions.values())
 
     def __call__(self, division: Division) -> dict[torch.fx.Node, Rejection]:
         """The calls of engine segments that do not pay; none where the whole program is one engine."""
         refused: dict[torch.fx.Node, Rejection] = {}
-        for group, content in _contents(division):
-            work = measure(content, division.placement.work)
+        borders = _Borders(division)
+        for number, group in enumerate(division.groups):
+            if group.kind is not Kind.ENGINE:
+                continue
+            work = self._measured.get(group.calls)
+            if work is None:
+                # What crosses the border follows from the calls inside, whatever the rest of the division is.
+                work = self._measured[group.calls] = measure(borders.content(number, group.calls), division.placement.work)
             engine_us = DEFAULT_MODEL.in_engine_us(work)
             verdict = self._verdict(group, work, engine_us) if len(division.groups) > 1 else None
-            names = tuple(node.name for node in group.calls)
-            self._decisions[names] = Decision(names, work, engine_us, verdict and verdict[0])
+            self._decisions[group.calls] = Decision(group.calls, work, engine_us, verdict and verdict[0])
             if verdict is not None:
                 refused.update({node: reject(node, *verdict) for node in group.calls})
         return refused
@@ -81,33 +87,38 @@ class Judge:
         return None
 
 
-def _contents(division: Division) -> list[tuple[Group, Content]]:
-    """The engine groups of a division, with what crosses their borders."""
-    placement = division.placement
-    homes = {node: number for number, group in enumerate(division.groups) for node in group.calls}
-    results = {value for value in placement.view.results if isinstance(value, torch.fx.Node)}
-    return [
-        (group, _content(group, number, placement, (homes, results)))
-        for number, group in enumerate(division.groups)
-        if group.kind is Kind.ENGINE
-    ]
+class _Borders:
+    """What crosses the borders of a division's groups."""
 
+    def __init__(self, division: Division) -> None:
+        self._placement = division.placement
+        self._homes = {node: number for number, group in enumerate(division.groups) for node in group.calls}
+        self._results = {value for value in division.placement.view.results if isinstance(value, torch.fx.Node)}
 
-def _content(group: Group, number: int, placement: Placement, known: tuple[Mapping[torch.fx.Node, int], set[torch.fx.Node]]) -> Content:
-    homes, results = known
-    roles, owners = placement.view.roles, placement.owners
-    inputs: dict[torch.fx.Node, None] = {}
-    weights: dict[torch.fx.Node, None] = {}
-    outputs: list[torch.fx.Node] = []
-    copies = placement.copies_for(group.calls)
-    for call in (*copies, *group.calls):
-        for other in call.all_input_nodes:
-            if roles[other] is Role.WEIGHT:
-                weights[other] = None
-            elif is_tensor(other) and (homes[owners[other]] != number if other in owners else roles[other] is Role.INPUT):
-                inputs[other] = None
-    for call in group.calls:
-        for value in (call, *(user for user in call.users if roles.get(user) is Role.PART)):
-            if is_tensor(value) and (value in results or any(homes.get(user, number) != number for user in value.users)):
-                outputs.append(value)
-    return Content(group.calls, call_count(placement, group.calls, len(copies)), tuple(inputs), outputs, tuple(weights))
+    def content(self, number: int, calls: Sequence[torch.fx.Node]) -> Content:
+        """The content of the group of that number."""
+        copies = self._placement.copies_for(calls)
+        count = call_count(self._placement, calls, len(copies))
+        owners, homes, roles = self._placement.owners, self._homes, self._placement.view.roles
+        inputs: dict[torch.fx.Node, None] = {}
+        weights: dict[torch.fx.Node, None] = {}
+        for call in itertools.chain(copies, calls):
+            for other in call.all_input_nodes:
+                owner = owners.get(other)
+                if owner is not None:
+                    if homes[owner] != number:
+                        inputs[other] = None
+                elif roles[other] is Role.WEIGHT:
+                    weights[other] = None
+                elif roles[other] is Role.INPUT:
+                    inputs[other] = None
+        sizes = self._placement.view.sizes
+        outputs = [value for call in calls for value in self._values_of(call) if self._leaves(value, number)]
+        return Content(calls, count, [node for node in inputs if node in sizes], outputs, tuple(weights))
+
+    def _values_of(self, call: torch.fx.Node) -> Iterable[torch.fx.Node]:
+        sizes = self._placement.view.sizes
+        return (call,) if call in sizes else (user for user in call.users if user in sizes and user in self._placement.owners)
+
+    def _leaves(self, value: torch.fx.Node, number: int) -> bool:
+        return value in self._results or any(self._homes.get(user, number) != number for user in value.users)

@@ -45,6 +45,8 @@ class Placement:
 
     def copies_for(self, calls: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
         """The cheap calls that a segment with ``calls`` has copies of, in graph order."""
+        if not self.copied:
+            return []
         found: set[torch.fx.Node] = set()
         waiting = list(calls)
         while waiting:
@@ -75,7 +77,7 @@ def place(view: ProgramView, recipes: SizeRecipes, rejections: Mapping[torch.fx.
             continue
         kinds[node] = Kind.TORCH if node in rejections else Kind.ENGINE
         owners[node] = node
-    return Placement(view, recipes, kinds, frozenset(copied), owners, rejections, WorkEstimator(view.program.dims))
+    return Placement(view, recipes, kinds, frozenset(copied), owners, rejections, WorkEstimator(view.program.dims, view.sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,13 @@ class CallGraph:
     def calls(self) -> Iterator[tuple[torch.fx.Node, int]]:
         """Calls with their vertices, in graph order."""
         return iter(self.vertices.items())
+
+    def recoloured(self, placement: Placement) -> CallGraph | None:
+        """The graph of a placement of the same calls in other kinds, or ``None`` where its edges depend on kinds: with free vertices."""
+        if len(self.graph.kinds) > len(self.vertices):
+            return None
+        kinds = [placement.kinds[node] for node in self.vertices]
+        return CallGraph(Dependencies(kinds, self.graph.predecessors), self.vertices)
 
 
 def depend(placement: Placement) -> CallGraph:
@@ -106,9 +115,15 @@ class _Builder:
         self._last_effect: list[int] = []
 
     def build(self) -> CallGraph:
+        owners, tensors, effects = self._placement.owners, self._placement.view.sizes, self._placement.view.effects
         for node, kind in self._placement.kinds.items():
-            before = [vertex for other in node.all_input_nodes for vertex in self._read(other, kind)]
-            effect = self._placement.view.effects.get(node)
+            before: list[int] = []
+            for other in node.all_input_nodes:
+                if other not in tensors or other in self._placement.copied:
+                    before.extend(self._read(other, kind))
+                elif other in owners:
+                    before.append(self._vertices[owners[other]])
+            effect = effects.get(node)
             before += self._barrier
             if effect is not None:
                 before += self._last_effect

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchkiln_partitioning.levels import Dependencies, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """A tensor that crosses a border wherever a consumer runs in another segment than its producer.
 
     Attributes:
@@ -41,23 +39,38 @@ def settle(graph: Dependencies, transfers: Sequence[Transfer], levels: Sequence[
     One sweep against the order pulls makers towards their readers, one along the order pulls readers towards their makers. A call
     moves only where that cuts strictly fewer bytes, so the result is deterministic. Free vertices stay: their level bounds both sides.
     """
-    moves = _Moves(graph, transfers, list(levels))
-    count = len(graph.kinds)
-    for vertex in reversed(range(count)):
-        moves.improve(vertex)
-    for vertex in range(count):
-        moves.improve(vertex)
-    return moves.levels
+    moves = _Moves(transfers, list(levels))
+    kinds, predecessors, placed = graph.kinds, graph.predecessors, moves.levels
+    # The lowest level of those that depend on a vertex; final once the sweep against the order comes to it.
+    ceiling = [max(placed, default=0)] * len(kinds)
+    for vertex in reversed(range(len(kinds))):
+        before = predecessors[vertex]
+        if kinds[vertex] is not Kind.FREE:
+            moves.improve(vertex, _highest(placed, before), ceiling[vertex])
+        level = placed[vertex]
+        for other in before:
+            if level < ceiling[other]:
+                ceiling[other] = level
+    for vertex, before in enumerate(predecessors):
+        if kinds[vertex] is not Kind.FREE:
+            moves.improve(vertex, _highest(placed, before), ceiling[vertex])
+    return placed
+
+
+def _highest(levels: Sequence[int], vertices: Sequence[int]) -> int:
+    highest = 0
+    for vertex in vertices:
+        if levels[vertex] > highest:
+            highest = levels[vertex]
+    return highest
 
 
 class _Moves:
-    def __init__(self, graph: Dependencies, transfers: Sequence[Transfer], levels: list[int]) -> None:
+    def __init__(self, transfers: Sequence[Transfer], levels: list[int]) -> None:
         self.levels = levels
-        self._graph = graph
-        self._successors = graph.successors()
-        self._top = max(levels, default=0)
         self._transfers = transfers
-        self._readers = [Counter(levels[consumer] for consumer in transfer.consumers) for transfer in transfers]
+        # Per transfer, how many of its readers are on each level; counted when first asked for.
+        self._readers: list[dict[int, int] | None] = [None] * len(transfers)
         self._made: list[list[int]] = [[] for _ in levels]
         self._read: list[list[int]] = [[] for _ in levels]
         for number, transfer in enumerate(transfers):
@@ -66,13 +79,9 @@ class _Moves:
             for consumer in transfer.consumers:
                 self._read[consumer].append(number)
 
-    def improve(self, vertex: int) -> None:
-        """Moves a vertex to the lowest or highest level that its neighbours allow when that is cheaper than where it is."""
-        if self._graph.kinds[vertex] is Kind.FREE:
-            return
+    def improve(self, vertex: int, low: int, high: int) -> None:
+        """Moves a vertex to the lowest or highest level between those of its neighbours when that is cheaper than where it is."""
         here = self.levels[vertex]
-        low = max((self.levels[other] for other in self._graph.predecessors[vertex]), default=0)
-        high = min((self.levels[other] for other in self._successors[vertex]), default=self._top)
         # Levels alternate in kind, so a level of the other kind rounds to the next one of this kind.
         low, high = low + (low - here) % 2, high - (high - here) % 2
         if low == high:
@@ -84,20 +93,30 @@ class _Moves:
     def _cost(self, vertex: int, level: int) -> int:
         here, cost = self.levels[vertex], 0
         for number in self._made[vertex]:
-            readers = self._readers[number]
+            readers = self._readers_of(number)
             cost += self._transfers[number].num_bytes * (len(readers) - (level in readers))
         for number in self._read[vertex]:
-            transfer, readers = self._transfers[number], self._readers[number]
+            transfer, readers = self._transfers[number], self._readers_of(number)
             alone = level not in readers or (level == here and readers[level] == 1)
             made_here = transfer.producer is not None and self.levels[transfer.producer] == level
             cost += transfer.num_bytes * (alone and not made_here)
         return cost
 
     def _move(self, vertex: int, level: int) -> None:
+        here = self.levels[vertex]
         for number in self._read[vertex]:
-            readers = self._readers[number]
-            readers[self.levels[vertex]] -= 1
-            if not readers[self.levels[vertex]]:
-                del readers[self.levels[vertex]]
-            readers[level] += 1
+            readers = self._readers_of(number)
+            readers[here] -= 1
+            if not readers[here]:
+                del readers[here]
+            readers[level] = readers.get(level, 0) + 1
         self.levels[vertex] = level
+
+    def _readers_of(self, number: int) -> dict[int, int]:
+        readers = self._readers[number]
+        if readers is None:
+            readers = self._readers[number] = {}
+            for consumer in self._transfers[number].consumers:
+                level = self.levels[consumer]
+                readers[level] = readers.get(level, 0) + 1
+        return readers

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.fx._lazy_graph_module import _get_graph_module_cls, _use_lazy_graph_module
 
 from torchkiln_core.errors import InternalError
 from torchkiln_core.partition import Segment, SegmentKind
@@ -47,12 +48,18 @@ def write_segment(name: str, draft: Draft, outputs: Sequence[torch.fx.Node], vie
     return Segment(
         name=name,
         kind=kind_name(draft.kind),
-        module=torch.fx.GraphModule(attributes, graph, name),
+        module=graph_module(attributes, graph, name),
         inputs=_names(draft.inputs),
         weights=_names(draft.weights),
         outputs=_names(outputs),
         calls=tuple(_target(node) for node in draft.body if view.roles[node] in (Role.CALL, Role.CHEAP)),
     )
+
+
+def graph_module(root: dict[str, Any], graph: torch.fx.Graph, name: str) -> torch.fx.GraphModule:
+    """A module that writes the code of its graph when it first runs; the graphs of most engine segments never run."""
+    with _use_lazy_graph_module(True):
+        return _get_graph_module_cls()(root, graph, name)
 
 
 def kind_name(kind: Kind) -> SegmentKind:

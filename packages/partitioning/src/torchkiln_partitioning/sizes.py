@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from torchkiln_core.size import Size, size_of, sizes_of
+from torchkiln_core.size import Size, size_of
 from torchkiln_partitioning.shapes import unranged_symbols
-from torchkiln_partitioning.view import SIZE_READERS, ProgramView, Role, aten, is_tensor
+from torchkiln_partitioning.view import SIZE_READERS, ProgramView, Role, aten, dims_of, is_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,6 @@ class SizeRecipes:
         return number in self.recipes and self.known_after[number] < position
 
 
-def dims_of(tensor: torch.fx.Node) -> tuple[Size, ...]:
-    """The sizes of the tensor that a node makes, ``[*]``; none for sparse tensors, whose shape no engine reads."""
-    value = tensor.meta["val"]
-    return sizes_of(value.shape) if value.layout == torch.strided else ()
-
-
 def expression_of(node: torch.fx.Node) -> Size | None:
     """The expression of an integer node, ``None`` for floats, truth values and everything else."""
     value = node.meta.get("val")
@@ -84,14 +78,17 @@ def find_recipes(view: ProgramView) -> SizeRecipes:
     inputs: dict[Size, DimOf] = {}
     made: dict[Size, DimOf] = {}
     for node in view.nodes:
+        sizes = view.sizes.get(node, ())
+        if all(isinstance(size, int) for size in sizes):
+            continue
         role = view.roles[node]
-        if is_tensor(node) and role in (Role.INPUT, Role.CALL, Role.PART) and not _unranged(node, view):
-            for dim, size in enumerate(dims_of(node)):
+        if role in (Role.INPUT, Role.CALL, Role.PART) and not _unranged(node, view):
+            for dim, size in enumerate(sizes):
                 if not isinstance(size, int):
                     (inputs if role is Role.INPUT else made).setdefault(size, DimOf(node, dim))
     found = _Recipes(view, inputs, made)
     for node in view.nodes:
-        if is_number(node):
+        if node not in view.sizes and is_number(node):
             found.add(node)
     return SizeRecipes(found.recipes, found.known_after)
 

@@ -15,7 +15,7 @@ from torchkiln_partitioning.divide import Division
 from torchkiln_partitioning.draft import Draft, Homes
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.segments import copy_node, copy_placeholder, copy_shape_read, kind_name, write_segment
+from torchkiln_partitioning.segments import copy_node, copy_placeholder, copy_shape_read, graph_module, kind_name, write_segment
 from torchkiln_partitioning.sizes import DimOf, Literal
 from torchkiln_partitioning.view import Role
 
@@ -107,7 +107,7 @@ class _Writer:
         results = self._placement.view.results
         self._make([value for value in results if isinstance(value, torch.fx.Node)])
         self._graph.output(map_arg(tuple(results), self._values.__getitem__))
-        return torch.fx.GraphModule({segment.name: segment.module for segment in segments}, self._graph, "Stitched")
+        return graph_module({segment.name: segment.module for segment in segments}, self._graph, "Stitched")
 
     def _make(self, wanted: Iterable[torch.fx.Node]) -> None:
         """Runs the numbers and cheap calls that are needed next."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchkiln_partitioning.placement import CallGraph, Placement
 from torchkiln_partitioning.refine import Transfer
-from torchkiln_partitioning.view import Role, is_tensor
+from torchkiln_partitioning.view import Role
 
 
 def find_transfers(placement: Placement, calls: CallGraph) -> list[Transfer]:
@@ -13,7 +13,7 @@ def find_transfers(placement: Placement, calls: CallGraph) -> list[Transfer]:
     transfers: list[Transfer] = []
     for node in view.nodes:
         owner = placement.owners.get(node)
-        if not is_tensor(node) or (owner is None and view.roles[node] is not Role.INPUT):
+        if node not in view.sizes or (owner is None and view.roles[node] is not Role.INPUT):
             continue
         readers = [calls.vertices[user] for user in node.users if user in calls.vertices]
         if readers:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torchkiln_core.call import source_of
 from torchkiln_core.errors import InternalError
 from torchkiln_core.program import InputKind, Program
+from torchkiln_core.size import Size, sizes_of
 from torchkiln_partitioning.effects import Effect, attribute, effect_of
 
 aten = torch.ops.aten
@@ -63,6 +65,9 @@ class ProgramView:
         owners: The call that a value comes from, for ``CALL`` and ``PART`` nodes.
         effects: Calls that do more than compute their result.
         results: What the program returns.
+        whole: Calls that have a segment of their own: higher-order calls run graphs that no neighbour may be fused with.
+        sizes: The shape ``[*]`` of each live node that is one tensor; empty for sparse ones, whose shape no engine reads.
+        devices: The device of each live node that is one dense real tensor.
     """
 
     program: Program
@@ -72,6 +77,9 @@ class ProgramView:
     owners: Mapping[torch.fx.Node, torch.fx.Node]
     effects: Mapping[torch.fx.Node, Effect]
     results: tuple[Any, ...]
+    whole: frozenset[torch.fx.Node]
+    sizes: Mapping[torch.fx.Node, tuple[Size, ...]]
+    devices: Mapping[torch.fx.Node, torch.device]
 
     def operators(self) -> Iterator[torch.fx.Node]:
         """The operators of the program as users see them, in order: no parts, no sizes."""
@@ -106,7 +114,22 @@ def view_program(program: Program) -> ProgramView:
             if readers:
                 raise InternalError(f"program: {', '.join(readers)} reads all results of {node.name} at once", where=source_of(node))
     index = {node: position for position, node in enumerate(nodes)}
-    return ProgramView(program, nodes, index, roles, owners, effects, tuple(results))
+    whole = frozenset(node for node in nodes if isinstance(node.target, HigherOrderOperator))
+    return ProgramView(program, nodes, index, roles, owners, effects, tuple(results), whole, *_tensors_of(nodes))
+
+
+def _tensors_of(nodes: Sequence[torch.fx.Node]) -> tuple[dict[torch.fx.Node, tuple[Size, ...]], dict[torch.fx.Node, torch.device]]:
+    """``sizes`` and ``devices`` of a view."""
+    sizes: dict[torch.fx.Node, tuple[Size, ...]] = {}
+    devices: dict[torch.fx.Node, torch.device] = {}
+    for node in nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            dense = value.layout == torch.strided
+            sizes[node] = sizes_of(value.shape) if dense else ()
+            if dense and not value.dtype.is_complex:
+                devices[node] = value.device
+    return sizes, devices
 
 
 def is_tensor(node: torch.fx.Node) -> bool:
@@ -114,9 +137,10 @@ def is_tensor(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def do_not_merge(node: torch.fx.Node) -> bool:
-    """Whether a call has a segment of its own: higher-order calls run graphs that no neighbour may be fused with."""
-    return isinstance(node.target, HigherOrderOperator)
+def dims_of(tensor: torch.fx.Node) -> tuple[Size, ...]:
+    """The sizes of the tensor that a node makes, ``[*]``; none for sparse tensors, whose shape no engine reads."""
+    value = tensor.meta["val"]
+    return sizes_of(value.shape) if value.layout == torch.strided else ()
 
 
 def _live_nodes(program: Program, roots: set[torch.fx.Node]) -> tuple[torch.fx.Node, ...]:
@@ -147,31 +171,51 @@ def _role(
         return Role.ATTRIBUTE
     if node.op != "call_function":
         raise InternalError(f"program: {node.name} has op {node.op}; expected call_function", where=source_of(node))
-    if node.target is operator.getitem and roles[node.all_input_nodes[0]] in (Role.CALL, Role.PART):
+    target = node.target
+    if target is operator.getitem and roles[node.all_input_nodes[0]] in (Role.CALL, Role.PART):
         return Role.PART
-    if _is_size(node):
+    sort = _sort_of(target)
+    if sort is _Sort.OTHER and _is_size(node):
         return Role.SIZE
-    if node.target in CHECKS:
-        return Role.CHECK
-    return Role.CHEAP if node not in effects and _is_cheap(node, roles) else Role.CALL
+    if sort in (_Sort.SIZE, _Sort.CHECK):
+        return Role.SIZE if sort is _Sort.SIZE else Role.CHECK
+    cheap = sort in (_Sort.MAKER, _Sort.VIEW) and node not in effects and is_tensor(node) and _is_cheap(node, sort, roles)
+    return Role.CHEAP if cheap else Role.CALL
+
+
+class _Sort(enum.Enum):
+    """What an operator says of its calls, whatever their arguments."""
+
+    SIZE = "reads a size"
+    CHECK = "checks a number"
+    MAKER = "makes a tensor from numbers"
+    VIEW = "views a tensor"
+    CALL = "computes"
+    OTHER = "is no operator of torch"
+
+
+@functools.lru_cache(maxsize=4096)
+def _sort_of(target: Any) -> _Sort:
+    if target in SIZE_READERS:
+        return _Sort.SIZE
+    if target in CHECKS:
+        return _Sort.CHECK
+    if isinstance(target, OpOverload):
+        packet = target.overloadpacket
+        return _Sort.MAKER if packet in _MAKERS else _Sort.VIEW if packet in VIEWS else _Sort.CALL
+    return _Sort.CALL if isinstance(target, HigherOrderOperator) else _Sort.OTHER
 
 
 def _is_size(node: torch.fx.Node) -> bool:
-    if node.target in SIZE_READERS:
-        return True
-    if isinstance(node.target, (OpOverload, HigherOrderOperator)):
-        return False
     numbers = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
     return isinstance(node.meta.get("val"), numbers) and not any(is_tensor(other) for other in node.all_input_nodes)
 
 
-def _is_cheap(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:
-    if not isinstance(node.target, OpOverload) or not is_tensor(node):
-        return False
+def _is_cheap(node: torch.fx.Node, sort: _Sort, roles: Mapping[torch.fx.Node, Role]) -> bool:
     tensors = [other for other in node.all_input_nodes if roles[other] is not Role.SIZE and not _is_number_input(other, roles)]
     if not tensors:
-        return node.target.overloadpacket in _MAKERS
-    return node.target.overloadpacket in VIEWS and len(tensors) == 1 and roles[tensors[0]] in (Role.WEIGHT, Role.CHEAP)
+        return sort is _Sort.MAKER
+    return sort is _Sort.VIEW and len(tensors) == 1 and roles[tensors[0]] in (Role.WEIGHT, Role.CHEAP)
 
 
 def _is_number_input(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:

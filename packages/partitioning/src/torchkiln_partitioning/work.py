@@ -14,8 +14,8 @@ from torch.utils.flop_counter import flop_registry
 
 from torchkiln_core.size import Size, evaluate, size_of, symbols_of
 from torchkiln_core.spec import DimRange
-from torchkiln_partitioning.sizes import dims_of, expression_of
-from torchkiln_partitioning.view import VIEWS, aten, is_tensor
+from torchkiln_partitioning.sizes import expression_of
+from torchkiln_partitioning.view import VIEWS, aten, dims_of, is_tensor
 
 _UNKNOWN = 128
 _MOVES = VIEWS | {
@@ -31,20 +31,36 @@ class WorkEstimator:
 
     Args:
         dims: Range of each free symbol; sizes are taken at ``opt``.
+        sizes: Shapes of nodes, where they are known already.
     """
 
-    def __init__(self, dims: Mapping[str, DimRange]) -> None:
+    def __init__(self, dims: Mapping[str, DimRange], sizes: Mapping[torch.fx.Node, tuple[Size, ...]] | None = None) -> None:
+        self._sizes = sizes or {}
         self._values = {name: dim.opt for name, dim in dims.items()}
         self._known: dict[Size, int] = {}
+        self._elements: dict[torch.fx.Node, int] = {}
+        self._bytes: dict[torch.fx.Node, int] = {}
+        self._flops: dict[torch.fx.Node, int] = {}
 
     def shape_of(self, node: torch.fx.Node) -> tuple[int, ...]:
         """The shape ``[*]`` of a tensor node."""
-        return tuple(size if isinstance(size, int) else self.evaluate(size) for size in dims_of(node))
+        sizes = self._sizes.get(node)
+        return tuple(map(self.evaluate, dims_of(node) if sizes is None else sizes))
+
+    def elements_of(self, node: torch.fx.Node) -> int:
+        """Elements of a tensor node; none for any other node."""
+        found = self._elements.get(node)
+        if found is None:
+            found = self._elements[node] = math.prod(self.shape_of(node)) if node in self._sizes or is_tensor(node) else 0
+        return found
 
     def bytes_of(self, node: torch.fx.Node) -> int:
-        """Bytes of a tensor node."""
-        itemsize: int = node.meta["val"].dtype.itemsize
-        return math.prod(self.shape_of(node)) * itemsize
+        """Bytes of a tensor node; none for any other node."""
+        found = self._bytes.get(node)
+        if found is None:
+            count = self.elements_of(node)
+            found = self._bytes[node] = count * node.meta["val"].dtype.itemsize if count else 0
+        return found
 
     def flops_of(self, node: torch.fx.Node) -> int:
         """Operations of a call.
@@ -52,17 +68,24 @@ class WorkEstimator:
         Products, convolutions and attention count two per multiplication and addition, by the formulas of
         ``torch.utils.flop_counter``; what moves elements counts none; any other call counts one per element of its largest tensor.
         """
+        found = self._flops.get(node)
+        if found is None:
+            found = self._flops[node] = self._count(node)
+        return found
+
+    def _count(self, node: torch.fx.Node) -> int:
         target = node.target
-        if not isinstance(target, OpOverload) or target.overloadpacket in _MOVES:
+        if not isinstance(target, OpOverload):
             return 0
         packet = target.overloadpacket
+        if packet in _MOVES:
+            return 0
         if packet in _PRODUCTS:
             return _PRODUCTS[packet](self, node)
         if packet in flop_registry:
             args, kwargs = map_arg((node.args, node.kwargs), self._argument)
             return int(flop_registry[packet](*args, **kwargs, out_val=self._result(node)))
-        tensors = [other for other in (node, *node.all_input_nodes) if is_tensor(other)]
-        return max((math.prod(self.shape_of(other)) for other in tensors), default=0)
+        return max(map(self.elements_of, (node, *node.all_input_nodes)))
 
     def _argument(self, node: torch.fx.Node) -> Any:
         """What a formula takes for a node: the shape of a tensor, a number as it is typically."""

@@ -1,0 +1,135 @@
+"""The border cost model on a GPU: its constants as measured, and its decisions against forcing either side."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from mixed_models import MIXED
+
+import torchkiln
+from torchkiln_partitioning import CostModel
+
+_KEPT = ("aten.lgamma",)
+"""What stays in PyTorch in every model, whatever converters there are."""
+SIDES: Mapping[str, Mapping[str, Any]] = {
+    "decided": {"min_block_size": 1, "border_cost": "on"},
+    "engines": {"min_block_size": 1, "border_cost": "off"},
+    "PyTorch": {"min_block_size": 1_000_000},
+}
+"""Options that let the model decide, or force all that can be on one side."""
+
+
+def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: int = 150) -> float:
+    """Median time of a call between two events with an idle GPU before it, so that the host's time counts."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    for _ in range(30):
+        run(*args)
+    times = []
+    for _ in range(samples):
+        torch.cuda.synchronize()
+        start.record()
+        run(*args)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+def on_gpu(slower_limit: float) -> tuple[dict[str, Any], list[str]]:
+    """Measures, prints, and says which decisions are slower than a side by more than the limit."""
+    warnings.simplefilter("error", torchkiln.FallbackWarning)
+    constants = measure_constants()
+    used = dataclasses.asdict(CostModel())
+    for name, value in constants.items():
+        print(f"{name:>14}: {value:12.4g} measured, {used[name]:12.4g} in use")
+    rows, missed = [], []
+    with torch.no_grad():
+        for name in MIXED:
+            row = compare_sides(name)
+            rows.append(row)
+            best = min(row["ms"]["engines"], row["ms"]["PyTorch"])
+            ratio = row["ms"]["decided"] / best
+            times = ", ".join(f"{side} {ms:.3f} ms ({row['engines'][side]} engines)" for side, ms in row["ms"].items())
+            print(f"{name}: {times}; {ratio:.2f}", flush=True)
+            if ratio > slower_limit:
+                missed.append(f"{name}: decided {row['ms']['decided']:.3f} ms, {ratio:.2f} times {best:.3f} ms")
+    return {"gpu": torch.cuda.get_device_name(), "constants": constants, "models": rows}, missed
+
+
+def compare_sides(name: str) -> dict[str, Any]:
+    """Latency of a model on every side; two rounds, of which the better counts, since sides that are one program must come out equal."""
+    torch.manual_seed(0)
+    model, args = MIXED[name]()
+    model, args = model.eval().cuda(), tuple(arg.cuda() for arg in args)
+    programs: dict[tuple[Any, ...], Any] = {}
+    sides: dict[str, tuple[Any, ...]] = {}
+    expected = model(*args)
+    for side, options in SIDES.items():
+        compiled_key = tuple((segment.kind, segment.calls) for segment in _explain(model, args, options).segments)
+        sides[side] = compiled_key
+        if compiled_key not in programs:
+            compiled = torchkiln.compile(model, args, engine="tensorrt", torch_executed_ops=_KEPT, **options)
+            torch.testing.assert_close(compiled(*args), expected, rtol=5e-2, atol=5e-2)
+            programs[compiled_key] = compiled
+    ms = {key: min(latency_ms(program, args) for _ in range(2)) for key, program in programs.items()}
+    engines = {side: sum(kind == "engine" for kind, _ in key) for side, key in sides.items()}
+    return {"name": name, "ms": {side: ms[key] for side, key in sides.items()}, "engines": engines}
+
+
+def _explain(model: torch.nn.Module, args: tuple[torch.Tensor, ...], options: Mapping[str, Any]) -> torchkiln.Report:
+    return torchkiln.explain(model, args, torch_executed_ops=_KEPT, **options)
+
+
+def measure_constants() -> dict[str, float]:
+    """The constants of ``CostModel`` on this GPU, from programs that differ in one of them."""
+    x = torch.rand(8, 8, device="cuda")
+    calls = [_in_pytorch(count, x) for count in (4, 24)]
+    one, more_inputs, more_outputs = (_in_engine(inputs, outputs) for inputs, outputs in ((1, 1), (9, 1), (1, 9)))
+    per_input, per_output = (more_inputs - one) / 8 * 1e3, (more_outputs - one) / 8 * 1e3
+    large = torch.rand(1 << 28, device="cuda", dtype=torch.float16)
+    copy_ms = latency_ms(lambda value: value.clone(), (large,), 20)
+    matrix = torch.rand(8192, 8192, device="cuda", dtype=torch.float16)
+    product_ms = latency_ms(torch.matmul, (matrix, matrix), 20)
+    return {
+        "call_us": (calls[1] - calls[0]) / 20 * 1e3,
+        "engine_us": one * 1e3 - per_input - per_output,
+        "input_us": per_input,
+        "output_us": per_output,
+        "bytes_per_us": 2 * large.numel() * 2 / (copy_ms * 1e3),
+        "flops_per_us": 2 * 8192**3 / (product_ms * 1e3),
+    }
+
+
+def _in_pytorch(count: int, x: torch.Tensor) -> float:
+    """A graph of that many calls, as a segment in PyTorch runs it."""
+
+    class Chain(torch.nn.Module):
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                value = value.relu()
+            return value
+
+    with torch.no_grad():
+        module = torch.export.export(Chain(), (x,)).run_decompositions({}).graph_module
+        return latency_ms(module.forward, (x,))
+
+
+def _in_engine(inputs: int, outputs: int) -> float:
+    """An engine on small tensors, with its compiled module around it as every program has; only differences and the rest count."""
+
+    class Many(torch.nn.Module):
+        def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            total = sum(values[1:], values[0] * 1.5)
+            return tuple(total + index for index in range(outputs))
+
+    args = tuple(torch.rand(8, 8, device="cuda") for _ in range(inputs))
+    compiled = torchkiln.compile(Many().eval(), args, engine="tensorrt", min_block_size=1)
+    _, program = compiled.parts
+    [engine] = [made.engine for made in program.segments.values()]
+    with torch.no_grad():
+        return latency_ms(engine, args)
