@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 from torchkiln_core import errors
 from torchkiln_core.rejection import Rejection
@@ -37,3 +39,12 @@ def test_the_page_of_errors_lists_every_rule() -> None:
     assert len(rules) > 10
     listed = set(re.findall(r"`([a-z-]+)`", (ROOT / "docs/errors.md").read_text()))
     assert rules <= listed
+
+
+def test_the_page_of_operators_is_what_its_tool_writes() -> None:
+    text = (ROOT / "docs/operators.md").read_text()
+    version = torch.__version__.partition("+")[0]
+    if f"with torch {version}:" not in text:
+        pytest.skip(f"docs/operators.md: written with another torch than {version}")
+    expected = runpy.run_path(str(ROOT / "tools/operators.py"))["page"]()
+    assert text == expected, "run: uv run python tools/operators.py --page docs/operators.md"
