@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,17 +15,32 @@ from torchkiln_core.rejection import SupportOracle
 from torchkiln_lowering.decompositions.table import Decompositions, used_outputs
 from torchkiln_lowering.effects import ELEMENTARY, has_effects, has_tensor, is_free, is_view, may_alias
 from torchkiln_lowering.layout import NoLayout, match_layout
-from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind
+from torchkiln_lowering.metadata import TRACED, describe, fake_mode_of, same_kind
 from torchkiln_lowering.trace import CallTracer, without_new_guards
 
 _log = logging.getLogger("torchkiln.lowering")
 aten = torch.ops.aten
 
-_OWN_META = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals", "original_aten"})
+MAX_CALLS = 2000
+"""A decomposition of more calls is not taken: PyTorch's own unroll recurrent networks over time."""
+_OWN_META = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals", "original_aten", TRACED})
 
 
-def decompose(graph: torch.fx.Graph, oracle: SupportOracle, table: Decompositions) -> bool:
+def every_call(node: torch.fx.Node) -> bool:
+    """The condition that holds for every call."""
+    return True
+
+
+def decompose(
+    graph: torch.fx.Graph, oracle: SupportOracle, table: Decompositions, wanted: Callable[[torch.fx.Node], bool] = every_call
+) -> bool:
     """Rewrites ``graph``: a refused call becomes the calls of its decomposition, as deep as needed, if any of them is accepted.
+
+    Args:
+        graph: Edited in place.
+        oracle: Says which calls are accepted.
+        table: The decompositions.
+        wanted: The calls to look at.
 
     Returns:
         Whether the graph changed.
@@ -36,7 +51,7 @@ def decompose(graph: torch.fx.Graph, oracle: SupportOracle, table: Decomposition
     expander = _Expander(graph, oracle, table, CallTracer(mode))
     changed = False
     # A list, since expansion edits the graph; calls that an expansion adds were offered to the oracle during it.
-    for node in list(graph.nodes):
+    for node in [node for node in graph.nodes if node.op == "call_function" and wanted(node)]:
         changed = expander.expand(node, ()) or changed
     return changed
 
@@ -64,6 +79,8 @@ class _Expander:
         used = used_outputs(node) if isinstance(node.meta["val"], (tuple, list)) else frozenset({0})
         if traced is None or used is None:
             return False
+        if len(traced.graph.nodes) > MAX_CALLS:
+            return _keep(node, f"its decomposition has {len(traced.graph.nodes)} calls")
         before = node.prev
         held = self._inline(node, traced.graph, used)
         for inner in list(_between(before, held)):
@@ -90,6 +107,7 @@ class _Expander:
                 if inner.op == "call_function" and inner in needed:
                     copy = self._graph.node_copy(inner, lambda source: mapping[source])
                     copy.meta = {**inherited, **{key: inner.meta[key] for key in ("val", "original_aten") if key in inner.meta}}
+                    copy.meta[TRACED] = copy.meta.get("val")
                     mapping[inner] = copy
             return self._graph.call_function(_held, tuple(mapping.get(value) for value in wanted))  # type: ignore[arg-type]
 
@@ -137,6 +155,9 @@ class _Expander:
             copy = self._graph.call_function(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
         with without_new_guards(value.meta["val"].fake_mode):
             copy.meta = {**node.meta, "val": value.meta["val"].clone(memory_format=torch.contiguous_format)}
+        for user in node.users:
+            # They were traced with other strides.
+            user.meta.pop(TRACED, None)
         return copy
 
     def _commit(self, node: torch.fx.Node, values: dict[int, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -56,12 +57,31 @@ def is_random(node: torch.fx.Node) -> bool:
     return not off and not any(arguments.get(name) == 0 for name in ("dropout_p", "dropout"))
 
 
+@functools.lru_cache(maxsize=4096)
+def _is_pure(target: OpOverload) -> bool:
+    """Whether an operator never has effects, whatever its arguments; computed once per operator, since graphs repeat them."""
+    seeded = torch.Tag.nondeterministic_seeded in target.tags
+    graph = torch.fx.Graph()
+    probe = graph.create_node("call_function", target, ())
+    return not seeded and not target._schema.is_mutable and bool(target._schema.returns) and not probe.is_impure(impure_random=False)
+
+
+@functools.lru_cache(maxsize=4096)
+def _hides_aliases(target: OpOverload) -> bool:
+    """Whether results may be arguments although the schema does not say so, or says so."""
+    annotated = any(item.alias_info is not None for item in target._schema.returns)
+    composite = target._can_decompose() and target not in CONSTANT_MAKERS
+    return annotated or composite or target in _UNANNOTATED_ALIASES or target.namespace not in ("aten", "prims")
+
+
 def has_effects(node: torch.fx.Node) -> bool:
     """Whether a node must stay although nobody reads it: checks, mutations, random numbers, higher-order operators, output, inputs."""
     if node.op != "call_function":
         return node.op != "get_attr"
     target = node.target
     if isinstance(target, OpOverload):
+        if _is_pure(target):
+            return False
         return target._schema.is_mutable or is_random(node) or not target._schema.returns or node.is_impure(impure_random=False)
     return node.is_impure() or isinstance(target, torch._ops.HigherOrderOperator)
 
@@ -108,21 +128,22 @@ def may_alias(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     target = node.target
     if not isinstance(target, OpOverload):
         return tuple(node.all_input_nodes)
-    annotated = any(item.alias_info is not None for item in target._schema.returns)
-    composite = target._can_decompose() and target not in CONSTANT_MAKERS
-    if annotated or composite or target in _UNANNOTATED_ALIASES or target.namespace not in ("aten", "prims"):
+    if _hides_aliases(target):
         return tuple(argument for argument in node.all_input_nodes if has_tensor(argument))
     return ()
 
 
-def storage_roots(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[torch.fx.Node]]:
-    """For each node, the nodes that made a storage which its value may share (itself, for a fresh result)."""
-    roots: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
-    for node in graph.nodes:
-        sources = may_alias(node)
-        own = frozenset() if is_view(node) or node.target is operator.getitem else frozenset({node})
-        roots[node] = own.union(*(roots[source] for source in sources)) or frozenset({node})
-    return roots
+def sharers(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
+    """For each node whose storage a result of the graph may share, the indices of those results as bits."""
+    bits: dict[torch.fx.Node, int] = {}
+    for index, value in enumerate(results(graph)):
+        if isinstance(value, torch.fx.Node):
+            bits[value] = bits.get(value, 0) | 1 << index
+    for node in reversed(graph.nodes):
+        if node in bits:
+            for source in may_alias(node):
+                bits[source] = bits.get(source, 0) | bits[node]
+    return bits
 
 
 def results(graph: torch.fx.Graph) -> tuple[Any, ...]:

@@ -32,7 +32,5 @@ def lift_attributes(program: Program) -> Program:
         graph.erase_node(node)
     if not lifted:
         return program
-    graph.lint()
-    program.module.recompile()
     inputs = tuple(ProgramInput(node.name, InputKind.WEIGHT, node.name) for node in lifted.values())
     return dataclasses.replace(program, inputs=(*program.inputs, *inputs), weights={**program.weights, **weights})

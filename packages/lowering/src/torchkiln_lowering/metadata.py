@@ -10,6 +10,9 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+TRACED = "torchkiln_traced"
+"""Key of ``Node.meta`` that holds the value of a call as it was traced; where that is its ``val``, it needs no second computation."""
+
 
 def fake_mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:
     """The fake mode of a graph's values, or ``None`` when it computes no tensor."""

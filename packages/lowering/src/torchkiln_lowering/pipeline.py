@@ -39,6 +39,8 @@ class Pass:
 
         @functools.wraps(function)
         def run(module: torch.fx.GraphModule) -> bool:
+            # A pass may call the module.
+            module.recompile()
             samples = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
             result = function(module, samples)
             if not isinstance(result, torch.fx.GraphModule):

@@ -97,7 +97,9 @@ def apply_lowering_passes(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]
     module = copied(gm)
     if any("val" not in node.meta for node in module.graph.nodes if node.op in ("placeholder", "call_function")):
         _propagate(module, sample_inputs)
-    return run_passes(module, default_pipeline() if pipeline is None else pipeline)[0]
+    run_passes(module, default_pipeline() if pipeline is None else pipeline)
+    module.recompile()
+    return module
 
 
 def _propagate(module: torch.fx.GraphModule, samples: Sequence[Any]) -> None:

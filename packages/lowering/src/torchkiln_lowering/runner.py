@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +15,9 @@ from torch.fx.node import map_arg
 from torchkiln_core.call import source_of
 from torchkiln_core.errors import LoweringError
 from torchkiln_lowering.effects import has_effects, results
-from torchkiln_lowering.metadata import describe, fake_mode_of, same_kind, same_layout
+from torchkiln_lowering.metadata import TRACED, describe, fake_mode_of, same_kind, same_layout
 from torchkiln_lowering.pipeline import Pass, Pipeline
+from torchkiln_lowering.snapshot import Snapshot
 from torchkiln_lowering.trace import without_new_guards
 
 _PLACE = ("stack_trace", "nn_module_stack")
@@ -28,10 +30,10 @@ def no_check(item: Pass, before: torch.fx.Graph, after: torch.fx.GraphModule) ->
 
 
 def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = no_check) -> tuple[torch.fx.GraphModule, bool]:
-    """Runs every pass of a pipeline on a copy of ``module``.
+    """Runs every pass of a pipeline on ``module``, whose code is not generated anew.
 
     Returns:
-        The new module and whether any pass changed it.
+        The module and whether any pass changed it.
 
     Raises:
         LoweringError: "pass P failed after passes [Q, R]", with the graph as it was before P as a note.
@@ -39,12 +41,13 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
     done: list[str] = []
     changed = False
     for item in pipeline.passes:
-        before = copied_graph(module.graph)
+        before = Snapshot(module.graph)
+        old = module.graph if check is no_check else copied_graph(module.graph)
         try:
             if item.run(module):
                 changed = True
                 settle(module, before)
-                check(item, before, module)
+                check(item, old, module)
             _check_removed(item, module)
         except Exception as error:
             raise pass_error(item.name, done, before, error) from error
@@ -67,7 +70,7 @@ def copied_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
     return result
 
 
-def pass_error(name: str, done: list[str], before: torch.fx.Graph, error: Exception) -> LoweringError:
+def pass_error(name: str, done: list[str], before: Snapshot, error: Exception) -> LoweringError:
     """An error that says which pass failed, what ran before it, and carries the graph that it got."""
     node = error.node if isinstance(error, LoweringError) else None
     where = error.where if isinstance(error, LoweringError) else None
@@ -77,19 +80,18 @@ def pass_error(name: str, done: list[str], before: torch.fx.Graph, error: Except
     return failure
 
 
-def settle(module: torch.fx.GraphModule, before: torch.fx.Graph) -> None:
+def settle(module: torch.fx.GraphModule, before: Snapshot) -> None:
     """Brings an edited graph in order: no dead code, valid, metadata on every node, inputs and outputs as before.
 
     Raises:
         LoweringError: The pass changed the program's signature, or a new call has no valid metadata.
     """
+    # This lints the graph first.
     module.graph.eliminate_dead_code(has_effects)
-    module.graph.lint()
     _inherit_places(module.graph)
     _check_inputs(module.graph, before)
-    _infer(module, before)
+    _infer(module, before, fake_mode_of(module.graph))
     _check_outputs(module.graph, before)
-    module.recompile()
 
 
 def _inherit_places(graph: torch.fx.Graph) -> None:
@@ -109,29 +111,32 @@ def _check_removed(item: Pass, module: torch.fx.GraphModule) -> None:
             raise LoweringError(f"it promised to remove {node.target}, which is still there", node=node.name, where=source_of(node))
 
 
-def _check_inputs(graph: torch.fx.Graph, before: torch.fx.Graph) -> None:
-    new, old = ([str(node.target) for node in each.find_nodes(op="placeholder")] for each in (graph, before))
-    if new != old:
-        raise LoweringError(f"inputs: expected {old}, got {new}", fix="a pass must keep every placeholder, in order")
+def _check_inputs(graph: torch.fx.Graph, before: Snapshot) -> None:
+    new = [str(node.target) for node in graph.find_nodes(op="placeholder")]
+    if new != before.inputs:
+        raise LoweringError(f"inputs: expected {before.inputs}, got {new}", fix="a pass must keep every placeholder, in order")
 
 
-def _check_outputs(graph: torch.fx.Graph, before: torch.fx.Graph) -> None:
+def _check_outputs(graph: torch.fx.Graph, before: Snapshot) -> None:
     if not isinstance(graph.output_node().args[0], (tuple, list)):
         raise LoweringError("output: expected a flat tuple, got a single value", fix="return every result in a tuple, as before")
-    new, old = results(graph), results(before)
-    if len(new) != len(old):
-        raise LoweringError(f"output: expected {len(old)} results, got {len(new)}")
-    for index, (mine, theirs) in enumerate(zip(new, old, strict=True)):
-        left, right = (value.meta["val"] if isinstance(value, torch.fx.Node) else value for value in (mine, theirs))
-        if not same_kind(left, right):
-            raise LoweringError(f"output {index}: expected {describe(right)}, got {describe(left)}")
+    new = results(graph)
+    if len(new) != len(before.results):
+        raise LoweringError(f"output: expected {len(before.results)} results, got {len(new)}")
+    for index, (mine, theirs) in enumerate(zip(new, before.results, strict=True)):
+        value = mine.meta["val"] if isinstance(mine, torch.fx.Node) else mine
+        if not same_kind(value, theirs):
+            raise LoweringError(f"output {index}: expected {describe(theirs)}, got {describe(value)}")
 
 
-def _infer(module: torch.fx.GraphModule, before: torch.fx.Graph) -> None:
+def _infer(module: torch.fx.GraphModule, before: Snapshot, mode: Any) -> None:
     """Computes the metadata of calls that are new or that read something other than before, by running them on fake tensors."""
-    mode = fake_mode_of(before)
-    known = {node.name: node for node in before.nodes}
     moved: set[torch.fx.Node] = set()
+    with contextlib.nullcontext() if mode is None else without_new_guards(mode):
+        _infer_calls(module, before, mode, moved)
+
+
+def _infer_calls(module: torch.fx.GraphModule, before: Snapshot, mode: Any, moved: set[torch.fx.Node]) -> None:
     for node in module.graph.nodes:
         if node.op == "get_attr" and "val" not in node.meta and mode is not None:
             value = operator.attrgetter(str(node.target))(module)
@@ -139,44 +144,24 @@ def _infer(module: torch.fx.GraphModule, before: torch.fx.Graph) -> None:
                 node.meta["val"] = mode.from_tensor(value, static_shapes=True)
         if node.op != "call_function" or (node.meta.get("unbacked_bindings") and "val" in node.meta):
             continue
-        if not _is_new(node, known.get(node.name)) and not any(source in moved for source in node.all_input_nodes):
+        if moved.isdisjoint(node.all_input_nodes) and (_is_traced(node, before) or not before.is_changed(node)):
             continue
         if isinstance(node.target, torch._ops.HigherOrderOperator) and "val" in node.meta:
             continue
-        value = _fake_result(node, mode)
+        value = _fake_result(node)
         if "val" not in node.meta or not same_layout(value, node.meta["val"]):
             node.meta["val"] = value
             moved.add(node)
 
 
-def _is_new(node: torch.fx.Node, old: torch.fx.Node | None) -> bool:
-    if old is None or "val" not in node.meta or old.target is not node.target:
-        return True
-    (mine, inputs), (theirs, old_inputs) = _signature(node), _signature(old)
-    if mine != theirs or len(inputs) != len(old_inputs):
-        return True
-    pairs = zip(inputs, old_inputs, strict=True)
-    return not all("val" in new.meta and same_layout(new.meta["val"], was.meta.get("val")) for new, was in pairs)
+def _is_traced(node: torch.fx.Node, before: Snapshot) -> bool:
+    return TRACED in node.meta and node.meta[TRACED] is node.meta.get("val") and node.name not in before
 
 
-def _signature(node: torch.fx.Node) -> tuple[str, list[torch.fx.Node]]:
-    """The text of a call with its inputs left out, and those inputs in order."""
-    inputs: list[torch.fx.Node] = []
-
-    def place(source: torch.fx.Node) -> str:
-        inputs.append(source)
-        return "<node>"
-
-    return repr(map_arg((node.args, dict(sorted(node.kwargs.items()))), place)), inputs
-
-
-def _fake_result(node: torch.fx.Node, mode: Any) -> Any:
+def _fake_result(node: torch.fx.Node) -> Any:
     try:
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
-        if mode is None:
-            return node.target(*args, **kwargs)  # type: ignore[operator]
-        with without_new_guards(mode):
-            return node.target(*args, **kwargs)  # type: ignore[operator]
+        return node.target(*args, **kwargs)  # type: ignore[operator]
     except Exception as error:
         name = node.target if isinstance(node.target, OpOverload) else getattr(node.target, "__name__", node.target)
         raise LoweringError(f"{name}: its arguments are not valid: {error}", node=node.name, where=source_of(node)) from error

@@ -108,6 +108,7 @@ class CallTracer:
         if _mutates(module.graph):
             module = self._record(dispatch_functionalize(run), sources, composites=False)
         _inline_constants(module)
+        _correct(module.graph, self._mode)
         _check(module.graph)
         return module
 
@@ -157,6 +158,13 @@ def _inline_constants(module: torch.fx.GraphModule) -> None:
         full.meta["val"] = next(iter(node.users)).meta["val"] if node.users else None
         node.replace_all_uses_with(full)
         module.graph.erase_node(node)
+
+
+def _correct(graph: torch.fx.Graph, mode: FakeTensorMode) -> None:
+    """Gives ``prims.signbit`` the dtype that it returns: PyTorch's own metadata says that of its argument."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.prims.signbit.default):
+        with without_new_guards(mode):
+            node.meta["val"] = torch.ops.aten.signbit.default(_fresh(node.args[0].meta["val"]))
 
 
 def _check(graph: torch.fx.Graph) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._pytree import tree_flatten
 
-from torchkiln_lowering.effects import is_shareable, is_view, results, storage_roots
+from torchkiln_lowering.effects import is_shareable, is_view, results, sharers
 
 
 def share_equal_calls(module: torch.fx.GraphModule) -> bool:
@@ -16,14 +15,13 @@ def share_equal_calls(module: torch.fx.GraphModule) -> bool:
     graph = module.graph
     first: dict[Any, torch.fx.Node] = {}
     changed = False
-    roots = storage_roots(graph)
-    returned = [value for value in results(graph) if isinstance(value, torch.fx.Node)]
-    escaping = {root for value in returned for root in roots[value]}
+    returned = {value for value in results(graph) if isinstance(value, torch.fx.Node)}
+    escaping = set(sharers(graph))
     for node in list(graph.nodes):
         if not is_shareable(node):
             continue
         kept = first.setdefault(_key(node), node)
-        if kept is node or _would_join(kept, node, escaping, set(returned)):
+        if kept is node or _would_join(kept, node, escaping, returned):
             continue
         node.replace_all_uses_with(kept)
         graph.erase_node(node)
@@ -40,7 +38,15 @@ def _would_join(kept: torch.fx.Node, node: torch.fx.Node, escaping: set[torch.fx
 
 
 def _key(node: torch.fx.Node) -> Any:
-    leaves, spec = tree_flatten((list(node.args), dict(sorted(node.kwargs.items()))))
-    # The type and repr keep 1, 1.0 and True apart, as well as 0.0 and -0.0.
-    parts = tuple(leaf if isinstance(leaf, torch.fx.Node) else (type(leaf), repr(leaf)) for leaf in leaves)
-    return node.target, str(spec), parts
+    return node.target, _frozen(node.args), _frozen(node.kwargs)
+
+
+def _frozen(value: Any) -> Any:
+    """An argument as something to compare: the type and text keep 1, 1.0 and True apart, as well as 0.0 and -0.0."""
+    if isinstance(value, torch.fx.Node):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return tuple((key, _frozen(value[key])) for key in sorted(value))
+    return type(value), repr(value)

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchkiln_lowering.effects import has_effects, has_tensor, is_free, is_random, is_shareable, results, storage_roots
+from torchkiln_lowering.effects import has_effects, has_tensor, is_free, is_random, is_shareable, sharers
 from torchkiln_lowering.metadata import same_kind
 
 MAX_FOLDED_BYTES = 1 << 20
@@ -23,8 +23,7 @@ def fold_constants(module: torch.fx.GraphModule) -> bool:
     Views and calls that only fill memory stay as they are: they cost nothing. ``why_not_folded`` names what else stays.
     """
     graph = module.graph
-    roots = storage_roots(graph)
-    escaping = {root for value in results(graph) if isinstance(value, torch.fx.Node) for root in roots[value]}
+    escaping = sharers(graph)
     values: dict[torch.fx.Node, Any] = {}
     for node in graph.nodes:
         if node not in escaping and why_not_folded(node, values) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from torchkiln_lowering.effects import results, storage_roots
+from torchkiln_lowering.effects import may_alias, results, sharers
 from torchkiln_lowering.metadata import same_layout
 
 aten = torch.ops.aten
@@ -44,6 +44,8 @@ VIEWS = frozenset(
 )
 """Operators that return their argument, or a view of it, when it already is as asked."""
 
+_MOST_ORIGINS = 64
+"""Copies of a value whose storage may come from more nodes stay, so that the pass takes linear time."""
 # Same metadata does not make these the identity: a transpose of a square matrix moves elements.
 _MOVING = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
 
@@ -86,43 +88,43 @@ class _Outside:
     """What a caller can see of storages: which results are the same tensor, and which share memory with another or with an input."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
-        self._roots = storage_roots(graph)
-        self._returned = [value for value in results(graph) if isinstance(value, torch.fx.Node)]
-        self._results = set(self._returned)
-        self._owners: dict[torch.fx.Node, set[int]] = {}
-        self._replaced: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
-        for index, value in enumerate(self._returned):
-            self._own(index, self._roots[value])
+        self._results = {value for value in results(graph) if isinstance(value, torch.fx.Node)}
+        self._sharers = sharers(graph)
 
     def cannot_tell(self, node: torch.fx.Node, source: torch.fx.Node) -> bool:
         """Whether nobody outside notices that ``source`` stands for ``node``."""
         if node.target not in COPIES:
             return node not in self._results or (source.op != "placeholder" and source not in self._results)
-        owners = self._owners.get(node)
-        if not owners:
+        mine = self._sharers.get(node, 0)
+        if not mine:
             return True
-        others = set(range(len(self._returned))) - owners
-        roots = self._roots_of(source)
-        return all(root.op == "call_function" and not (self._owners.get(root, set()) & others) for root in roots)
+        origins = _origins(source)
+        # What results share with an origin of the source, they would share with this one.
+        return bool(origins) and all(item.op == "call_function" and not self._sharers.get(item, 0) & ~mine for item in origins)
 
     def replace(self, node: torch.fx.Node, source: torch.fx.Node) -> None:
         """Takes note that ``source`` stands for ``node`` from now on."""
-        roots = self._roots_of(source)
-        for index in self._owners.pop(node, set()):
-            self._own(index, roots)
-        self._replaced[node] = roots
+        bits = self._sharers.pop(node, 0)
+        stack = [source] if bits else []
+        while stack:
+            item = stack.pop()
+            known = self._sharers.get(item, 0)
+            if known | bits != known:
+                self._sharers[item] = known | bits
+                stack.extend(may_alias(item))
         if node in self._results:
             self._results.add(source)
 
-    def _own(self, index: int, roots: frozenset[torch.fx.Node]) -> None:
-        for root in roots:
-            self._owners.setdefault(root, set()).add(index)
 
-    def _roots_of(self, node: torch.fx.Node) -> frozenset[torch.fx.Node]:
-        """The roots of a node, with what now stands for those that were replaced."""
-        roots = self._roots[node]
-        if self._replaced.keys().isdisjoint(roots):
-            return roots
-        roots = frozenset[torch.fx.Node]().union(*(self._replaced.get(root, frozenset({root})) for root in roots))
-        self._roots[node] = roots
-        return roots
+def _origins(source: torch.fx.Node) -> list[torch.fx.Node]:
+    """The node and all whose storage it may share; nothing where they are too many to look at."""
+    found = [source]
+    seen = {source}
+    for node in found:
+        for item in may_alias(node):
+            if item not in seen:
+                seen.add(item)
+                found.append(item)
+        if len(found) > _MOST_ORIGINS:
+            return []
+    return found

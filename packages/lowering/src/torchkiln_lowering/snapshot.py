@@ -1,0 +1,72 @@
+"""What a graph was before a pass, kept by reference: FX replaces a node's arguments and never changes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx
+from torch.fx.node import map_arg
+
+from torchkiln_lowering.effects import results
+from torchkiln_lowering.metadata import same_layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    op: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    value: Any
+
+
+class Snapshot:
+    """A graph as it is now, to be compared with what a pass makes of it."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._entries = {node.name: _Entry(node.op, node.target, node.args, node.kwargs, node.meta.get("val")) for node in graph.nodes}
+        self.inputs = [str(node.target) for node in graph.find_nodes(op="placeholder")]
+        self.results = [value.meta["val"] if isinstance(value, torch.fx.Node) else value for value in results(graph)]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def __str__(self) -> str:
+        lines = ["graph():"]
+        for name, entry in self._entries.items():
+            shown = ", ".join([*map(repr, entry.args), *(f"{key}={value!r}" for key, value in entry.kwargs.items())])
+            lines.append(f"    {name} = {entry.op} {entry.target}({shown})")
+        return "\n".join(lines)
+
+    def is_changed(self, node: torch.fx.Node) -> bool:
+        """Whether a call is new, calls something else, or reads something of another dtype or layout than before."""
+        entry = self._entries.get(node.name)
+        if entry is None or "val" not in node.meta or entry.target is not node.target:
+            return True
+        sources = node.all_input_nodes
+        if entry.args is node.args and entry.kwargs is node.kwargs:
+            return any(not self._is_same(source, source.name) for source in sources)
+        mine, now = _signature(node.args, node.kwargs)
+        theirs, then = _signature(entry.args, entry.kwargs)
+        if mine != theirs or len(now) != len(then):
+            return True
+        return any(not self._is_same(new, old.name) for new, old in zip(now, then, strict=True))
+
+    def _is_same(self, node: torch.fx.Node, name: str) -> bool:
+        entry = self._entries.get(name)
+        if entry is None or "val" not in node.meta:
+            return False
+        value = node.meta["val"]
+        return value is entry.value or same_layout(value, entry.value)
+
+
+def _signature(args: Any, kwargs: Any) -> tuple[str, list[torch.fx.Node]]:
+    """The text of arguments with nodes left out, and those nodes in order."""
+    inputs: list[torch.fx.Node] = []
+
+    def place(source: torch.fx.Node) -> str:
+        inputs.append(source)
+        return "<node>"
+
+    return repr(map_arg((args, dict(sorted(kwargs.items()))), place)), inputs
