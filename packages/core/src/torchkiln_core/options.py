@@ -124,6 +124,12 @@ class RuntimeOptions:
         "launched one by one in every run.",
         keyed=False,
     )
+    torch_segments: Literal["eager", "inductor"] = option(
+        "eager",
+        "How segments in PyTorch run: call by call, or compiled by inductor when they first run, in the process that compiled them; a "
+        "loaded program runs them call by call.",
+        keyed=False,
+    )
     on_report: Callable[[Any], None] | None = option(  # noqa: RUF009 - `option` returns a field
         None, "Called with the report of each compiled graph; the way to read it under torch.compile.", keyed=False
     )
@@ -133,6 +139,7 @@ class RuntimeOptions:
             "engine": ("auto", "tensorrt", "reference"),
             "weights": ("auto", "frozen", "follow"),
             "cuda_graphs": ("auto", "off"),
+            "torch_segments": ("eager", "inductor"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

@@ -46,7 +46,9 @@ def compile(
     program = compiler.build(compiler.lower(captured.program))
     if settings.runtime.on_report is not None:
         settings.runtime.on_report(program.report)
-    return CompiledModule(captured, program, follow=settings.runtime.weights == "follow")
+    follow = settings.runtime.weights == "follow"
+    # Without an engine the model itself is at least as fast as its decomposed graph; an ExportedProgram is such a graph anyway.
+    return CompiledModule(captured, program, follow=follow, own=None if program.segments or isinstance(model, ExportedProgram) else model)
 
 
 def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any, Any]) -> Captured:

@@ -73,14 +73,23 @@ class CallableProgram(torch.nn.Module):
 
 
 class CompiledModule(CallableProgram):
-    """A model compiled in this process."""
+    """A model compiled in this process.
 
-    def __init__(self, captured: Captured, program: CompiledProgram, *, follow: bool) -> None:
+    Args:
+        captured: The captured model.
+        program: What was built of it.
+        follow: Whether every call looks for changed weights.
+        own: The user's model, where it runs in place of the program.
+    """
+
+    def __init__(self, captured: Captured, program: CompiledProgram, *, follow: bool, own: Callable[..., Any] | None = None) -> None:
         super().__init__(captured.convention, program.run, program.partition.program.user_inputs, captured.read_state)
         self._captured = captured
         self._program = program
         self._watch = WeightWatch(captured.read_weights())
         self._follow = follow
+        # In a tuple, so that its parameters are not parameters of this module.
+        self._own = () if own is None else (own,)
         self._lock = threading.Lock()
 
     @property
@@ -107,7 +116,13 @@ class CompiledModule(CallableProgram):
                 self._watch.remember(weights)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As ``CallableProgram.forward``; notices changed weights first where ``weights="follow"``."""
+        """As ``CallableProgram.forward``; notices changed weights first where ``weights="follow"``.
+
+        A program without an engine runs as the user's model, which takes whatever the model takes.
+        """
+        if self._own:
+            with torch.no_grad():
+                return self._own[0](*args, **kwargs)
         if self._follow:
             self.refresh()
         return super().forward(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch.fx
 from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
+from torchkiln.torch_segments import TorchSegments, by_inductor, inlined
 from torchkiln_core import BuildOptions, Partition
 from torchkiln_core.stages import Engine
 
@@ -47,15 +48,23 @@ class StitchedProgram:
         module: Its placeholders are the program's user inputs, then the weights that it takes.
         engines: By submodule name.
         weights: Values of the trailing placeholders.
+        torch_segments: How the other submodules run.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, engines: Mapping[str, EngineCall], weights: Sequence[torch.Tensor]) -> None:
-        self.module = module
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        engines: Mapping[str, EngineCall],
+        weights: Sequence[torch.Tensor],
+        torch_segments: TorchSegments = "eager",
+    ) -> None:
+        compiled = {} if torch_segments == "eager" else _compiled_segments(module, engines)
+        self.module = inlined(module, [*engines, *compiled])
         self.weights = tuple(weights)
-        for name, engine in engines.items():
-            self.install(name, engine)
+        for name, run in {**engines, **compiled}.items():
+            self.install(name, run)
 
-    def install(self, name: str, engine: EngineCall) -> None:
+    def install(self, name: str, engine: Callable[..., Any]) -> None:
         """Makes the submodule ``name`` run on ``engine``."""
         # Python finds an attribute of the instance before it asks for submodules, and calls it without what modules do around a call.
         object.__setattr__(self.module, name, engine)
@@ -70,16 +79,28 @@ class StitchedProgram:
         return result
 
 
+def _compiled_segments(module: torch.fx.GraphModule, engines: Mapping[str, EngineCall]) -> dict[str, Callable[..., Any]]:
+    segments = {name: child for name, child in module.named_children() if name not in engines}
+    return {name: by_inductor(child) for name, child in segments.items() if isinstance(child, torch.fx.GraphModule)}
+
+
 class CompiledProgram:
     """A stitched program with all that it was made of, so that it can be rebuilt and saved."""
 
-    def __init__(self, partition: Partition, segments: Mapping[str, CompiledSegment], compiler: SegmentCompiler, report: Report) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        segments: Mapping[str, CompiledSegment],
+        compiler: SegmentCompiler,
+        report: Report,
+        torch_segments: TorchSegments = "eager",
+    ) -> None:
         self.partition = partition
         self.segments = dict(segments)
         self.report = report
         self._compiler = compiler
         engines = {name: _engine_call(segment) for name, segment in segments.items()}
-        self.run = StitchedProgram(partition.module, engines, self._stitched_weights(partition.program.weights))
+        self.run = StitchedProgram(partition.module, engines, self._stitched_weights(partition.program.weights), torch_segments)
 
     @property
     def device(self) -> torch.device:

@@ -79,7 +79,7 @@ class Compiler:
         compiler.forget_plans()
         report = describe_partition(partition, kind, self.clock.stage_ms, lambda name: _built(segments[name]))
         _PARTITION.info("%s", report)
-        return CompiledProgram(partition, segments, compiler, report)
+        return CompiledProgram(partition, segments, compiler, report, self.options.runtime.torch_segments)
 
     def _make(self, compiler: SegmentCompiler, segment: Segment, program: Program) -> CompiledSegment:
         self.debug.keep(f"{segment.name}.txt", lambda: _text_of(segment.module))

@@ -26,6 +26,8 @@ def to_table(report: Report) -> str:
         f"{kinds['engine']} engine segment(s) {place}, {kinds['torch']} in PyTorch; "
         f"in engines: {shares.calls:.0%} of calls, {shares.flops:.0%} of FLOPs, {shares.weights:.0%} of weights"
     ]
+    if report.segments and not kinds["engine"]:
+        lines.append("without an engine the model itself runs, not its lowered graph")
     lines += _grid([_HEAD, *map(_row, report.segments[:_SHOWN_SEGMENTS])])
     if len(report.segments) > _SHOWN_SEGMENTS:
         lines.append(f"  ... and {len(report.segments) - _SHOWN_SEGMENTS} more segments")
