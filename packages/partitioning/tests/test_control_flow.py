@@ -1,5 +1,6 @@
 """Higher-order calls and calls that write."""
 
+import pytest
 import torch
 
 from torchkiln_core.options import PartitionOptions
@@ -32,6 +33,37 @@ def test_cond_in_an_engine_has_a_segment_of_its_own(capture, oracle, check, kind
     assert {node.target for node in partition.segments[1].module.graph.find_nodes(op="get_attr")} == {"true_graph_0", "false_graph_0"}
     check(partition, *args)
     check(partition, -args[0])
+
+
+def looping(x):
+    h = x.sin()
+    count, last = torch.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a.cos()), (torch.zeros((), dtype=torch.int64), h))
+    return last.tanh() + count
+
+
+def mapping(x):
+    from torch._higher_order_ops.map import map as map_rows
+
+    return map_rows(lambda row, other: row.cos() + other, x.sin(), x[0].clone()).tanh()
+
+
+def scanning(x):
+    from torch._higher_order_ops.scan import scan
+
+    carry, rows = scan(lambda carry, row: (carry + row, carry * row), x[0].sin(), x.cos())
+    return carry.tanh(), rows.tanh()
+
+
+@pytest.mark.parametrize("function", [branching, looping, mapping, scanning])
+@pytest.mark.parametrize("refused", [(), ("while_loop", "map_impl", "scan", "cond")])
+def test_higher_order_calls_stay_whole(capture, oracle, check, function, refused):
+    args = (torch.rand(2, 3),)
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(function, args), oracle(*refused))
+    whole = [segment for segment in partition.segments if any("." not in call for call in segment.calls)]
+    assert len(whole) == 1
+    assert [call for call in whole[0].calls if call != "aten.zeros.default"] == [call for call in whole[0].calls if "." not in call]
+    assert whole[0].kind == ("torch" if refused else "engine")
+    check(partition, *args)
 
 
 def test_bodies_count_for_the_minimum(capture, oracle, kinds):

@@ -61,7 +61,8 @@ class StitchedProgram:
         compiled = {} if torch_segments == "eager" else _compiled_segments(module, engines)
         self.module = inlined(module, [*engines, *compiled])
         self.weights = tuple(weights)
-        for name, run in {**engines, **compiled}.items():
+        runs: dict[str, Callable[..., Any]] = {**engines, **compiled}
+        for name, run in runs.items():
             self.install(name, run)
 
     def install(self, name: str, engine: Callable[..., Any]) -> None:

@@ -1,0 +1,144 @@
+"""Which engine segments pay: the border cost model, calls that experts place, and the table of numbers."""
+
+import pytest
+import torch
+
+from torchkiln_core.errors import PartitionError
+from torchkiln_core.options import Options, PartitionOptions
+from torchkiln_core.rejection import Rejection
+from torchkiln_partitioning import CostModel, LevelPartitioner, describe
+
+X = (torch.rand(4, 4) + 1,)
+
+
+def turns(x):
+    """Two calls, ``lgamma``, six calls."""
+    x = torch.lgamma(x.sin().cos())
+    return x.sin().cos().sin().cos().sin().cos()
+
+
+def rules(partition):
+    return {item.node: item.rule for item in partition.rejections}
+
+
+def options(**fields):
+    return PartitionOptions(**{"min_block_size": 1, "border_cost": "on"} | fields)
+
+
+def test_an_engine_that_costs_more_than_it_saves_runs_in_pytorch(capture, oracle, check, kinds):
+    partition = LevelPartitioner(options()).partition(capture(turns, X), oracle("lgamma"))
+    assert kinds(partition) == ["torch", "engine"]
+    assert rules(partition) == {"sin": "border-cost", "cos": "border-cost", "lgamma": "no-converter"}
+    model = CostModel()
+    [message] = {item.message for item in partition.rejections if item.rule == "border-cost"}
+    assert f"{2 * model.call_us:.0f} us in PyTorch" in message
+    assert f"{model.engine_us + model.input_us + model.output_us:.0f} us in an engine" in message
+    check(partition, *X)
+
+
+@pytest.mark.parametrize("fields", [{"border_cost": "off"}, {"border_cost": "auto"}, {"border_cost": "auto", "min_block_size": 2}])
+def test_asking_for_small_engines_does_not_ask_the_model(capture, oracle, kinds, fields):
+    partition = LevelPartitioner(options(**fields)).partition(capture(turns, X), oracle("lgamma"))
+    assert kinds(partition) == ["engine", "torch", "engine"]
+
+
+def test_large_tensors_pay_for_a_border(capture, oracle, kinds):
+    with torch.device("meta"):
+        large = torch.empty(8192, 8192)
+    partition = LevelPartitioner(options()).partition(capture(turns, (large,)), oracle("lgamma"))
+    assert kinds(partition) == ["engine", "torch", "engine"]
+
+
+def test_many_results_do_not_pay(capture, oracle, kinds):
+    def fan(x):
+        parts = [torch.lgamma(x * (index + 1)) for index in range(8)]
+        return torch.stack([part.exp() for part in parts]).sum(0)
+
+    program = capture(fan, X)
+    assert kinds(LevelPartitioner(options(border_cost="off")).partition(program, oracle("lgamma"))) == ["engine", "torch", "engine"]
+    default = LevelPartitioner().partition(program, oracle("lgamma"))
+    # Eight products with eight results: less than a launch is saved per result, so the model's constants decide, not the count.
+    model = CostModel()
+    pays = 8 * model.call_us > model.engine_us + model.input_us + 8 * model.output_us
+    assert (kinds(default)[0] == "engine") == pays
+
+
+def test_a_rearranged_border_costs_its_copy(capture, oracle):
+    x = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    partition = LevelPartitioner(options(border_cost="off")).partition(capture(lambda x: torch.lgamma(x.sin()), (x,)), oracle("lgamma"))
+    work = describe(partition)[0].work
+    assert work.rearranged == 2
+    assert work.rearranged_bytes == 2 * x.nbytes
+    plain = LevelPartitioner(options(border_cost="off")).partition(
+        capture(lambda x: torch.lgamma(x.sin()), (x.contiguous(),)), oracle("lgamma")
+    )
+    assert CostModel().in_engine_us(work) > CostModel().in_engine_us(describe(plain)[0].work) + 2 * CostModel().call_us
+
+
+def test_the_table_shows_the_numbers(capture, oracle, tmp_path):
+    texts = []
+    LevelPartitioner(options(partition_report=texts.append)).partition(capture(turns, X), oracle("lgamma"))
+    [text] = texts
+    assert "PyTorch (border-cost)" in text
+    assert sum(line.rstrip().endswith("sin_1") and "engine" in line for line in text.splitlines()) == 1
+    path = tmp_path / "numbers.txt"
+    LevelPartitioner(options(partition_report=str(path))).partition(capture(turns, X), oracle("lgamma"))
+    assert path.read_text() == text + "\n"
+
+
+def test_flops(capture, oracle):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(4, 6, 3, padding=1, groups=2)
+            self.linear = torch.nn.Linear(5, 7)
+
+        def forward(self, image, rows):
+            mixed = torch.einsum("nd,md->nm", rows, rows)
+            attended = torch.nn.functional.scaled_dot_product_attention(rows[None], rows[None], rows[None])
+            return self.conv(image).relu(), self.linear(rows), rows @ rows.t(), mixed, attended, rows.t().reshape(-1)
+
+    partition = LevelPartitioner(options()).partition(capture(Model(), (torch.rand(2, 4, 8, 8), torch.rand(3, 5))), oracle())
+    flops = [describe(partition)[0].flops]
+    products = {name: count for name, count in flops[0].items() if count and not name.startswith("relu")}
+    assert products["conv2d" if "conv2d" in products else "convolution"] == 2 * 2 * 6 * 8 * 8 * (4 // 2) * 9
+    assert products["linear" if "linear" in products else "addmm"] == 2 * 3 * 7 * 5
+    assert products["matmul" if "matmul" in products else "mm"] == 2 * 3 * 3 * 5
+    assert flops[0]["relu"] == 2 * 6 * 8 * 8
+    assert sum(products.values()) >= 2 * 3 * 3 * 5 * 4
+
+
+def test_experts_place_single_calls(capture, oracle, check, kinds):
+    program = capture(turns, X)
+    kept = LevelPartitioner(options(node_overrides=(("sin", "engine"),))).partition(program, oracle("lgamma"))
+    assert kinds(kept) == ["engine", "torch", "engine"]
+    check(kept, *X)
+    moved = LevelPartitioner(options(node_overrides=(("cos*", "torch"), ("cos", "engine")))).partition(program, oracle("lgamma"))
+    assert {node for node, rule in rules(moved).items() if rule == "node-override"} == {"cos_1", "cos_2", "cos_3"}
+    check(moved, *X)
+
+
+def test_an_impossible_place_is_an_error(capture, oracle):
+    with pytest.raises(PartitionError, match=r"expected lgamma in an engine.*no-converter"):
+        LevelPartitioner(options(node_overrides=(("lgamma", "engine"),))).partition(capture(turns, X), oracle("lgamma"))
+
+
+def test_a_failed_build_is_reported_where_it_was_forced(capture, oracle):
+    refused = {"sin": Rejection("aten.sin.default", "sin", "build-failed", "no kernel")}
+    with pytest.raises(PartitionError, match="no kernel"):
+        LevelPartitioner(options(node_overrides=(("sin", "engine"),)), refused).partition(capture(turns, X), oracle("lgamma"))
+
+
+def test_a_name_that_matches_nothing_is_an_error(capture, oracle):
+    with pytest.raises(ValueError, match=r"no call of the lowered program is named 'lgama'; did you mean 'lgamma'\?"):
+        LevelPartitioner(options(node_overrides=(("lgama", "torch"),))).partition(capture(turns, X), oracle("lgamma"))
+
+
+def test_keywords():
+    given = Options.from_keywords({"node_overrides": {"sin": "torch"}, "partition_report": print}).partition
+    assert given.node_overrides == (("sin", "torch"),)
+    for wrong, message in (({"node_overrides": {"sin": "gpu"}}, "'engine' or 'torch'"), ({"border_cost": "never"}, "auto, on, off")):
+        with pytest.raises(ValueError, match=message):
+            Options.from_keywords(wrong)
+    with pytest.raises(TypeError, match="node_overrides"):
+        Options.from_keywords({"node_overrides": {"sin": 1}})
