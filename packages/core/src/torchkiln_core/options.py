@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import torch
+
 
 def option(default: Any, doc: str, *, keyed: bool) -> Any:
     """A field of an options class with its documentation and whether it enters the plan key."""
@@ -26,6 +28,34 @@ class LoweringOptions:
     lowering_debug: bool = option(
         False, "Run the graph before and after every pass and name the first pass that changes a result.", keyed=False
     )
+    decompositions: object | None = option(
+        None, "The decompositions, as a `torchkiln_lowering.Decompositions`; torchkiln's own without it.", keyed=False
+    )
+    truncate_double: bool = option(
+        False, "Compute in float32 what the model computes in float64, and return float64. Otherwise float64 runs in PyTorch.", keyed=False
+    )
+    autocast: torch.dtype | None = option(  # noqa: RUF009 - `option` returns a field
+        None,
+        "`torch.float16` or `torch.bfloat16`: run products (matmul, convolution, attention) and what only passes them on in that dtype, "
+        "and all else (reductions, norms, softmax, exp, pow) in float32.",
+        keyed=False,
+    )
+    autocast_excluded_nodes: tuple[str, ...] = option((), "Names of calls that `autocast` leaves in float32 (globs allowed).", keyed=False)
+    autocast_excluded_ops: tuple[str | Callable[..., Any], ...] = option(
+        (), "Operators that `autocast` leaves in float32, as objects or names with or without overload (`aten.linear`).", keyed=False
+    )
+    autocast_max_output: int | float = option(
+        512.0, "`autocast` leaves calls in float32 whose results are larger than this on the calibration inputs.", keyed=False
+    )
+    autocast_calibration: tuple[tuple[Any, ...], ...] = option(
+        (), "Inputs that `autocast` measures results on, each a flat tuple of what the model takes.", keyed=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.autocast not in (None, torch.float16, torch.bfloat16):
+            raise ValueError(f"autocast: expected torch.float16 or torch.bfloat16, got {self.autocast}")
+        if not self.autocast_max_output > 0:
+            raise ValueError(f"autocast_max_output: expected a positive number, got {self.autocast_max_output}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch.fx
 
@@ -15,7 +16,9 @@ from torchkiln_lowering.decompose import decompose, every_call
 from torchkiln_lowering.decompositions.standard import standard_decompositions
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.lift import lift_attributes
+from torchkiln_lowering.passes.autocast import autocast
 from torchkiln_lowering.passes.context import DIMS, ORACLE
+from torchkiln_lowering.passes.truncate import truncate_double
 from torchkiln_lowering.pipeline import Pass, Pipeline
 from torchkiln_lowering.registry import default_pipeline
 from torchkiln_lowering.runner import Check, copied, no_check, run_passes
@@ -24,13 +27,25 @@ from torchkiln_lowering.snapshot import Snapshot
 _OPTIONS = LoweringOptions()
 
 
+_Kind = TypeVar("_Kind")
+
+
+def _given(value: object, kind: type[_Kind], name: str) -> _Kind | None:
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name}: expected a {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
 class AtenLowering:
     """Decomposes what converters refuse, then runs the passes.
 
     Args:
         options: Options of the stage.
         pipeline: The passes; without one, the process default as it is now.
-        decompositions: The decompositions; without them, torchkiln's own over PyTorch's tables.
+        decompositions: The decompositions; without them, those of the options, else torchkiln's own over PyTorch's tables.
+
+    Raises:
+        TypeError: The options hold something else under ``decompositions``.
     """
 
     def __init__(
@@ -40,8 +55,18 @@ class AtenLowering:
         decompositions: Decompositions | None = None,
     ) -> None:
         self._options = options
-        self._pipeline = default_pipeline() if pipeline is None else pipeline
-        self._decompositions = standard_decompositions() if decompositions is None else decompositions
+        self._pipeline = pipeline or default_pipeline()
+        given = decompositions or _given(options.decompositions, Decompositions, "decompositions")
+        self._decompositions = given or standard_decompositions()
+
+    def _precision(self, program: Program) -> Pipeline:
+        """The passes that change in which dtype the program computes, which the user asks for."""
+        passes = []
+        if self._options.truncate_double:
+            passes.append(Pass("truncate_double", truncate_double))
+        if self._options.autocast is not None:
+            passes.append(Pass("autocast", autocast(self._options, program)))
+        return Pipeline(tuple(passes))
 
     def _expand(self, module: torch.fx.GraphModule, oracle: SupportOracle, check: Check, wanted: Callable[[torch.fx.Node], bool]) -> None:
         expand = Pass("decompose", lambda gm: decompose(gm.graph, oracle, self._decompositions, wanted))
@@ -60,6 +85,7 @@ class AtenLowering:
         module = copied(program.module)
         module.meta |= {DIMS: program.dims, ORACLE: oracle}
         check = value_check(program) if self._options.lowering_debug else no_check
+        run_passes(module, self._precision(program))
         self._expand(module, oracle, check, every_call)
         known = Snapshot(module.graph)
         _, changed = run_passes(module, self._pipeline, check)
