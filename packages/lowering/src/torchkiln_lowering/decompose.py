@@ -189,6 +189,7 @@ def _is_candidate(node: torch.fx.Node) -> bool:
         and isinstance(node.target, OpOverload)
         and node.target not in ELEMENTARY
         and has_tensor(node)
+        and not _is_complex(node)
         and not has_effects(node)
         and not node.meta.get("unbacked_bindings")
     )
@@ -209,6 +210,12 @@ def _layout_matters(node: torch.fx.Node) -> bool:
             if is_view(user) or may_alias(user):
                 stack.append(user)
     return False
+
+
+def _is_complex(node: torch.fx.Node) -> bool:
+    """Complex results are no engine's: such calls stay whole for the pass that splits them into real ones."""
+    value = node.meta["val"]
+    return isinstance(value, torch.Tensor) and value.is_complex()
 
 
 def _is_floating(node: torch.fx.Node) -> bool:

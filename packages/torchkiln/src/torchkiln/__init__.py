@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchkiln import backends, ops
+from torchkiln import backends, lowering, ops
 from torchkiln.aot import compile
 from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.explaining import explain
@@ -55,6 +55,7 @@ __all__ = [
     "configure_logs",
     "explain",
     "load",
+    "lowering",
     "ops",
     "save",
 ]

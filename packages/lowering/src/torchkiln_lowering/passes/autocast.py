@@ -101,7 +101,7 @@ def _is_uniform(node: torch.fx.Node) -> bool:
 def _is_excluded(options: LoweringOptions, large: frozenset[str], node: torch.fx.Node) -> bool:
     if node.name in large or any(fnmatch.fnmatchcase(node.name, pattern) for pattern in options.autocast_excluded_nodes):
         return True
-    name = target_name(node.target)  # type: ignore[arg-type]
+    name = target_name(node.target)
     return any(item is node.target or item in (name, name.rpartition(".")[0]) for item in options.autocast_excluded_ops)
 
 

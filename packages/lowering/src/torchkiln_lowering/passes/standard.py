@@ -11,6 +11,7 @@ from torchkiln_lowering.passes.merging import merge_casts, merge_reshapes, merge
 from torchkiln_lowering.passes.noops import remove_noops
 from torchkiln_lowering.passes.raise_gelu import raise_gelu
 from torchkiln_lowering.passes.raise_layer_norm import raise_layer_norm
+from torchkiln_lowering.passes.split_complex import split_complex
 from torchkiln_lowering.pipeline import Pass, Pipeline
 
 
@@ -19,6 +20,7 @@ def standard_pipeline() -> Pipeline:
     return Pipeline(
         (
             Pass("remove_dropout", remove_dropout),
+            Pass("split_complex", split_complex),
             Pass("remove_proven_checks", remove_proven_checks),
             Pass("merge_casts", merge_casts),
             Pass("merge_transposes", merge_transposes),

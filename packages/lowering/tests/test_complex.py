@@ -1,0 +1,78 @@
+"""Complex numbers as pairs of real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lowering_programs import aten, run, targets, whole
+
+from torchkiln_lowering import AtenLowering
+from torchkiln_lowering.passes.split_complex import split_complex
+from torchkiln_testing import assert_keeps, assert_rewrites
+
+
+class Everything:
+    targets: frozenset[Any] = frozenset()
+
+    def reject(self, call: Any) -> None:
+        return None
+
+
+def _number(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+X = _number(5, 4, 2)
+
+
+def rotary(x: torch.Tensor) -> torch.Tensor:
+    table = torch.polar(torch.ones(5, 4), torch.arange(20.0).view(5, 4))
+    turned = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * table[None, :, None, :]
+    return torch.view_as_real(turned).flatten(3)
+
+
+FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "shapes": lambda z: torch.view_as_real(z.unsqueeze(-1).transpose(0, 1).permute(1, 0, 2).reshape(5, 4).expand(2, 5, 4)[..., 1:]) * 2,
+    "parts": lambda z: ((z * z).real + (z * z).imag, (z * z).abs(), (z * z).angle()),
+    "arithmetic": lambda z: torch.view_as_real((z + z[:1] - z[:, :1] * 2) / 3 * z.real.unsqueeze(0) * -z),
+    "conjugate": lambda z: torch.view_as_real((z.conj() * z).resolve_conj()) + 0,
+    "parts joined": lambda z: torch.view_as_real(torch.complex(z.real * 2, z.imag) * torch.cat([z[1:], z[:1]])),
+    "selected": lambda z: torch.view_as_real(z[0] * z.index_select(0, torch.tensor([2, 1]))),
+}
+
+
+def _is_complex(program: Any) -> bool:
+    return any(isinstance(value := node.meta.get("val"), torch.Tensor) and value.is_complex() for node in program.module.graph.nodes)
+
+
+def test_rotary_embedding_becomes_real() -> None:
+    x = _number(2, 5, 3, 8)
+    lowered = AtenLowering().lower(whole(rotary, (x,)), Everything())
+    assert not _is_complex(lowered)
+    torch.testing.assert_close(run(lowered, x)[0], rotary(x))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(form: str) -> None:
+    after = assert_rewrites(split_complex, lambda x: FORMS[form](torch.view_as_complex(x)), (X,))
+    complex_calls = [node for node in after.graph.nodes if node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor)]
+    assert not [node for node in complex_calls if node.meta["val"].is_complex()]
+
+
+def test_fourier_transforms_stay() -> None:
+    x = _number(3, 8)
+    lowered = AtenLowering().lower(whole(lambda x: torch.view_as_real(torch.fft.rfft(x) * 2) + 1, (x,)), Everything())
+    assert [call for call in targets(lowered) if "fft" in str(call)]
+    assert aten.mul.Tensor in targets(lowered)
+    complex_values = [node for node in lowered.module.graph.nodes if isinstance(v := node.meta.get("val"), torch.Tensor) and v.is_complex()]
+    assert len(complex_values) == 1
+    torch.testing.assert_close(run(lowered, x)[0], torch.view_as_real(torch.fft.rfft(x) * 2) + 1)
+
+
+def test_complex_results_and_views_of_inputs_stay() -> None:
+    assert_keeps(split_complex, lambda x: torch.view_as_complex(x) * 2, (X,))
+    assert_keeps(split_complex, lambda x: torch.view_as_real(torch.view_as_complex(x)), (X,))
+    assert_keeps(split_complex, lambda x: x * 2, (_number(3),))
