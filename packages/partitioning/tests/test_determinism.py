@@ -30,13 +30,12 @@ class Model(torch.nn.Module):
         size = x.shape[0] * 2
         return best + torch.full((size // 2, 3), 1.5), parts[1].sin().cos().tanh(), x.new_zeros(size)
 
-rows = torch.export.Dim("rows", min=2, max=9)
+rows, args = torch.export.Dim("rows", min=2, max=9), (torch.rand(4, 8), torch.rand(4, 8))
 with torch.no_grad():
-    exported = torch.export.export(Model(), (torch.rand(4, 8), torch.rand(4, 8)), dynamic_shapes=({0: rows}, {0: rows})).run_decompositions({})
-weights = {spec.arg.name: exported.state_dict[spec.target] for spec in exported.graph_signature.input_specs if spec.target}
-inputs = tuple(
-    ProgramInput(spec.arg.name, InputKind.WEIGHT if spec.target else InputKind.USER, spec.target) for spec in exported.graph_signature.input_specs
-)
+    exported = torch.export.export(Model(), args, dynamic_shapes=({0: rows}, {0: rows})).run_decompositions({})
+specs = exported.graph_signature.input_specs
+weights = {spec.arg.name: exported.state_dict[spec.target] for spec in specs if spec.target}
+inputs = tuple(ProgramInput(spec.arg.name, InputKind.WEIGHT if spec.target else InputKind.USER, spec.target) for spec in specs)
 program = Program(exported.graph_module, inputs, weights, {})
 for options in (PartitionOptions(min_block_size=1), PartitionOptions(), PartitionOptions(min_block_size=1, border_cost="on")):
     partition = LevelPartitioner(options).partition(program, Oracle())

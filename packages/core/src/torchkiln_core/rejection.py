@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,6 +36,7 @@ class Rejection:
         return Rejection(target_name(call.target), call.node.name, rule, message, call.where)
 
 
+@functools.lru_cache(maxsize=4096)
 def target_name(target: Callable[..., Any]) -> str:
     """Name of an operator as users write it, such as ``aten.relu.default``."""
     text = str(target)

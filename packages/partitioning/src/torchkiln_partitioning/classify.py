@@ -62,13 +62,14 @@ def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, ref
 
     for node in operators:
         reads = node.all_input_nodes
+        simple = node in plain and plain.issuperset(reads)
         found = (
             (_by_user(node, refusals, in_modules) if steered else None)
             or (_by_failure(node, view, refusals) if refusals.earlier else None)
             or (_by_effect(node, view) if node in view.effects else None)
-            or (None if node in plain and plain.issuperset(reads) else _by_tensors(node, home, embedded))
+            or (None if simple else _by_tensors(node, home, embedded))
             or oracle.reject(OpCall.from_node(node))
-            or (None if node in view.sizes and view.sizes.keys() >= set(reads) else _by_numbers(node, view, recipes))
+            or (None if simple else _by_numbers(node, view, recipes))
         )
         if found is not None:
             result[node] = found

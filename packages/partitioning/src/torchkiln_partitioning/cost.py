@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from torchkiln_core.size import sizes_of
 from torchkiln_partitioning.work import WorkEstimator
 
 
@@ -99,7 +98,7 @@ def measure(content: Content, work: WorkEstimator, model: CostModel = DEFAULT_MO
             moved += work.bytes_of(other)
         device_us = moved / model.bytes_per_us + operations / model.flops_per_us
         torch_us += device_us if device_us > model.call_us else model.call_us
-    rearranged = [node for node in itertools.chain(content.inputs, content.outputs) if not _lies_in_order(node, work)]
+    rearranged = [node for node in itertools.chain(content.inputs, content.outputs) if not work.lies_in_order(node)]
     return SegmentWork(
         calls=content.call_count,
         flops=flops,
@@ -120,19 +119,3 @@ def _bytes_of(nodes: Iterable[torch.fx.Node], work: WorkEstimator) -> int:
 
 def _result_bytes(call: torch.fx.Node, work: WorkEstimator) -> int:
     return _bytes_of(call.users, work) if isinstance(call.meta.get("val"), (tuple, list)) else work.bytes_of(call)
-
-
-def _lies_in_order(node: torch.fx.Node, work: WorkEstimator) -> bool:
-    """Whether a tensor is contiguous; dimensions of size 1 lie anywhere."""
-    value = node.meta["val"]
-    if value.layout != torch.strided:
-        return True
-    expected = 1
-    strides = map(work.evaluate, sizes_of(value.stride()))
-    for size, stride in reversed(tuple(zip(work.shape_of(node), strides, strict=True))):
-        if size == 0:
-            return True
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True

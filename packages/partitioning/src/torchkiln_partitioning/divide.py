@@ -60,9 +60,9 @@ def divide_with_payoff(placement: Placement, judge: Callable[[Division], Mapping
     return _merged(first, rest) if judge(second) else second
 
 
-def call_count(placement: Placement, calls: Sequence[torch.fx.Node], copies: int) -> int:
-    """Operators that a segment runs, with those in the bodies of higher-order calls and its ``copies`` of cheap ones."""
-    total = copies + len(calls)
+def call_count(placement: Placement, calls: Sequence[torch.fx.Node]) -> int:
+    """Operators that a segment runs, with those in the bodies of higher-order calls and its copies of cheap ones."""
+    total = len(placement.copies_for(calls)) + len(calls)
     waiting = [(node, placement.view.program.module) for node in calls if node in placement.view.whole]
     while waiting:
         node, module = waiting.pop()

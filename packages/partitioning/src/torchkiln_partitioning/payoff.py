@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,11 @@ from torchkiln_partitioning.classify import reject
 from torchkiln_partitioning.cost import DEFAULT_MODEL, Content, SegmentWork, measure
 from torchkiln_partitioning.divide import Division, Group, call_count
 from torchkiln_partitioning.levels import Kind
+from torchkiln_partitioning.placement import Placement
 from torchkiln_partitioning.view import Role
+
+Verdict = tuple[str, str]
+"""Rule and message of a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +51,14 @@ class Judge:
         self._minimum = options.min_block_size
         small_wanted = options.min_block_size < PartitionOptions().min_block_size
         self._asks_model = options.border_cost == "on" or (options.border_cost == "auto" and not small_wanted)
+        self._shows = options.partition_report is not None
         self._forced = frozenset(forced)
         self._measured: dict[tuple[torch.fx.Node, ...], SegmentWork] = {}
         self._decisions: dict[tuple[torch.fx.Node, ...], Decision] = {}
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Every segment that was considered, with what was decided last."""
+        """Every segment that was weighed, with what was decided last; all of them where ``partition_report`` asks for the numbers."""
         return tuple(self._decisions.values())
 
     def __call__(self, division: Division) -> dict[torch.fx.Node, Rejection]:
@@ -60,46 +66,59 @@ class Judge:
         refused: dict[torch.fx.Node, Rejection] = {}
         borders = _Borders(division)
         for number, group in enumerate(division.groups):
-            if group.kind is not Kind.ENGINE:
-                continue
-            work = self._measured.get(group.calls)
-            if work is None:
-                # What crosses the border follows from the calls inside, whatever the rest of the division is.
-                work = self._measured[group.calls] = measure(borders.content(number, group.calls), division.placement.work)
-            engine_us = DEFAULT_MODEL.in_engine_us(work)
-            verdict = self._verdict(group, work, engine_us) if len(division.groups) > 1 else None
-            self._decisions[group.calls] = Decision(group.calls, work, engine_us, verdict and verdict[0])
-            if verdict is not None:
-                refused.update({node: reject(node, *verdict) for node in group.calls})
+            if group.kind is Kind.ENGINE:
+                spared = len(division.groups) == 1 or not self._forced.isdisjoint(group.calls)
+                verdict = None if spared else self._on_count(division.placement, group)
+                if self._shows or (self._asks_model and not spared and verdict is None):
+                    verdict = self._weigh(borders, number, group, verdict, spared=spared)
+                if verdict is not None:
+                    refused.update({node: reject(node, *verdict) for node in group.calls})
         return refused
 
-    def _verdict(self, group: Group, work: SegmentWork, engine_us: float) -> tuple[str, str] | None:
-        if not self._forced.isdisjoint(group.calls):
+    def _on_count(self, placement: Placement, group: Group) -> Verdict | None:
+        count = call_count(placement, group.calls)
+        if count >= self._minimum:
             return None
-        if work.calls < self._minimum:
-            return "min-block-size", f"expected at least {self._minimum} calls in an engine segment, got {work.calls}"
-        if self._asks_model and engine_us > work.torch_us:
-            return "border-cost", (
-                f"expected an engine segment that saves time, got {work.calls} calls estimated at {work.torch_us:.0f} us in PyTorch and "
-                f"{engine_us:.0f} us in an engine with {work.inputs} inputs and {work.outputs} outputs "
-                f"({work.input_bytes + work.output_bytes} bytes)"
-            )
-        return None
+        return "min-block-size", f"expected at least {self._minimum} calls in an engine segment, got {count}"
+
+    def _weigh(self, borders: _Borders, number: int, group: Group, verdict: Verdict | None, *, spared: bool) -> Verdict | None:
+        """Estimates both sides of a segment, and asks the model where nothing else has decided."""
+        work = self._measured.get(group.calls)
+        if work is None:
+            # What crosses the border follows from the calls inside, whatever the rest of the division is.
+            work = self._measured[group.calls] = measure(borders.content(number, group.calls), borders.placement.work)
+        engine_us = DEFAULT_MODEL.in_engine_us(work)
+        if verdict is None and self._asks_model and not spared and engine_us > work.torch_us:
+            verdict = "border-cost", _cost_message(work, engine_us)
+        self._decisions[group.calls] = Decision(group.calls, work, engine_us, verdict and verdict[0])
+        return verdict
+
+
+def _cost_message(work: SegmentWork, engine_us: float) -> str:
+    return (
+        f"expected an engine segment that saves time, got {work.calls} calls estimated at {work.torch_us:.0f} us in PyTorch and "
+        f"{engine_us:.0f} us in an engine with {work.inputs} inputs and {work.outputs} outputs "
+        f"({work.input_bytes + work.output_bytes} bytes)"
+    )
 
 
 class _Borders:
     """What crosses the borders of a division's groups."""
 
     def __init__(self, division: Division) -> None:
-        self._placement = division.placement
-        self._homes = {node: number for number, group in enumerate(division.groups) for node in group.calls}
+        self.placement = division.placement
+        self._division = division
         self._results = {value for value in division.placement.view.results if isinstance(value, torch.fx.Node)}
+
+    @functools.cached_property
+    def _homes(self) -> dict[torch.fx.Node, int]:
+        return {node: number for number, group in enumerate(self._division.groups) for node in group.calls}
 
     def content(self, number: int, calls: Sequence[torch.fx.Node]) -> Content:
         """The content of the group of that number."""
-        copies = self._placement.copies_for(calls)
-        count = call_count(self._placement, calls, len(copies))
-        owners, homes, roles = self._placement.owners, self._homes, self._placement.view.roles
+        copies = self.placement.copies_for(calls)
+        count = call_count(self.placement, calls)
+        owners, homes, roles = self.placement.owners, self._homes, self.placement.view.roles
         inputs: dict[torch.fx.Node, None] = {}
         weights: dict[torch.fx.Node, None] = {}
         for call in itertools.chain(copies, calls):
@@ -112,13 +131,13 @@ class _Borders:
                     weights[other] = None
                 elif roles[other] is Role.INPUT:
                     inputs[other] = None
-        sizes = self._placement.view.sizes
+        sizes = self.placement.view.sizes
         outputs = [value for call in calls for value in self._values_of(call) if self._leaves(value, number)]
         return Content(calls, count, [node for node in inputs if node in sizes], outputs, tuple(weights))
 
     def _values_of(self, call: torch.fx.Node) -> Iterable[torch.fx.Node]:
-        sizes = self._placement.view.sizes
-        return (call,) if call in sizes else (user for user in call.users if user in sizes and user in self._placement.owners)
+        sizes = self.placement.view.sizes
+        return (call,) if call in sizes else (user for user in call.users if user in sizes and user in self.placement.owners)
 
     def _leaves(self, value: torch.fx.Node, number: int) -> bool:
         return value in self._results or any(self._homes.get(user, number) != number for user in value.users)

@@ -114,7 +114,7 @@ def view_program(program: Program) -> ProgramView:
             if readers:
                 raise InternalError(f"program: {', '.join(readers)} reads all results of {node.name} at once", where=source_of(node))
     index = {node: position for position, node in enumerate(nodes)}
-    whole = frozenset(node for node in nodes if isinstance(node.target, HigherOrderOperator))
+    whole = frozenset(node for node in nodes if type(node.target) is not OpOverload and isinstance(node.target, HigherOrderOperator))
     return ProgramView(program, nodes, index, roles, owners, effects, tuple(results), whole, *_tensors_of(nodes))
 
 

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils.flop_counter import flop_registry
 
-from torchkiln_core.size import Size, evaluate, size_of, symbols_of
+from torchkiln_core.size import Size, evaluate, size_of, sizes_of, symbols_of
 from torchkiln_core.spec import DimRange
 from torchkiln_partitioning.sizes import expression_of
 from torchkiln_partitioning.view import VIEWS, aten, dims_of, is_tensor
@@ -40,6 +40,7 @@ class WorkEstimator:
         self._known: dict[Size, int] = {}
         self._elements: dict[torch.fx.Node, int] = {}
         self._bytes: dict[torch.fx.Node, int] = {}
+        self._ordered: dict[torch.fx.Node, bool] = {}
         self._flops: dict[torch.fx.Node, int] = {}
 
     def shape_of(self, node: torch.fx.Node) -> tuple[int, ...]:
@@ -61,6 +62,24 @@ class WorkEstimator:
             count = self.elements_of(node)
             found = self._bytes[node] = count * node.meta["val"].dtype.itemsize if count else 0
         return found
+
+    def lies_in_order(self, node: torch.fx.Node) -> bool:
+        """Whether a tensor is contiguous; dimensions of size 1 lie anywhere."""
+        found = self._ordered.get(node)
+        if found is None:
+            value = node.meta["val"]
+            found = self._ordered[node] = value.layout != torch.strided or self._contiguous(node, sizes_of(value.stride()))
+        return found
+
+    def _contiguous(self, node: torch.fx.Node, strides: Sequence[Size]) -> bool:
+        expected = 1
+        for size, stride in zip(reversed(self.shape_of(node)), reversed(strides), strict=True):
+            if size == 0:
+                return True
+            if size != 1 and self.evaluate(stride) != expected:
+                return False
+            expected *= size
+        return True
 
     def flops_of(self, node: torch.fx.Node) -> int:
         """Operations of a call.
