@@ -106,3 +106,26 @@ def test_writes_keep_reads_on_their_side(oracle, kinds):
     torch.testing.assert_close(sin, before.sin())
     torch.testing.assert_close(cos, y.cos())
     assert out is x
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="distributed: this torch is built without it")
+def test_collectives_keep_their_order(oracle, kinds):
+    import torch.distributed._functional_collectives  # noqa: F401 - registers the operators
+
+    reduce = torch.ops._c10d_functional.all_reduce.default
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    first = graph.call_function(reduce, (x, "sum", "0"))
+    sin = graph.call_function(torch.ops.aten.sin.default, (first,))
+    second = graph.call_function(reduce, (sin, "sum", "0"))
+    third = graph.call_function(reduce, (y, "sum", "0"))
+    graph.output((second, third))
+    mode = torch._subclasses.FakeTensorMode()
+    for node in graph.nodes:
+        if node.op != "output":
+            node.meta["val"] = mode.from_tensor(torch.rand(3))
+    program = Program(torch.fx.GraphModule({}, graph), tuple(ProgramInput(name, InputKind.USER) for name in "xy"), {}, {})
+    partition = LevelPartitioner(ANY_SIZE).partition(program, oracle())
+    # Without an order the third call, which reads an input only, would share the first segment.
+    assert [segment.outputs for segment in partition.segments] == [(first.name,), (sin.name,), (second.name, third.name)]
+    assert {item.rule for item in partition.rejections} == {"effect"}

@@ -16,13 +16,16 @@ from torchkiln_core.call import OpCall
 _RANDOM_HIGHER_ORDER = frozenset({"run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_rng_state", "run_dtensor_rng_op"})
 _WRITING_HIGHER_ORDER = frozenset({"triton_kernel_wrapper_mutation", "call_torchbind", "inductor_compiled_code", "print"})
 
+_COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd"})
+"""Operators that every process must call in the same order."""
+
 
 class Effect(enum.Enum):
     """What a call does besides computing its result."""
 
     WRITES = "writes into its arguments or the world"
     """Runs after every earlier call and before every later one."""
-    ORDERED = "draws random numbers or checks a value"
+    ORDERED = "draws random numbers, checks a value or talks to other processes"
     """Keeps its order among effects."""
 
 
@@ -75,7 +78,7 @@ def _effect_of_target(target: Any) -> tuple[Effect | None, bool]:
     if isinstance(target, OpOverload):
         if target._schema.is_mutable:
             return Effect.WRITES, False
-        if not target._schema.returns:
+        if not target._schema.returns or target.namespace in _COLLECTIVE_NAMESPACES:
             return Effect.ORDERED, False
         if torch.Tag.nondeterministic_seeded in target.tags:
             return Effect.ORDERED if target in _side_effectful_functions else None, True
