@@ -1,0 +1,155 @@
+"""The sweep finds what is wrong: numbers, crashes, and what torch cannot trace; and it counts what is right."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from torchkiln_converters import ConverterRegistry, Support, builtin_converters, converter
+from torchkiln_core import Network, Value
+from torchkiln_core.layers import Unary, UnaryOp
+
+TOOLS = Path(__file__).resolve().parent.parent
+
+
+def load(name: str) -> ModuleType:
+    """A tool as a module; tools import each other by plain name, as scripts of one folder do."""
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+calls = load("opinfo_call")
+opinfo = load("opinfo")
+SETTINGS = opinfo.Settings("cpu", calls.Capture.STATIC, {"engine": "reference", "min_block_size": 1})
+X = torch.tensor([1.0, 4.0, 9.0])
+
+
+class Sample:
+    """A ``SampleInput`` of the database."""
+
+    def __init__(self, input: Any, *args: Any, **kwargs: Any) -> None:
+        self.input, self.args, self.kwargs = input, args, kwargs
+
+
+def outcome(function: Any, *args: Any, **kwargs: Any) -> tuple[str, tuple[str, ...], str]:
+    found = opinfo.check("op", calls.SampleCall.of(function, Sample(*args, **kwargs)), ("float32", 0), SETTINGS)
+    return found.outcome, found.refusals, found.detail
+
+
+@pytest.fixture(autouse=True)
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def use(monkeypatch: pytest.MonkeyPatch, function: Any) -> None:
+    """Makes ``function`` the converter of ``aten.sqrt``."""
+    made = converter(torch.ops.aten.sqrt.default, Support())(function)
+    monkeypatch.setattr("torchkiln.stages.default_registry", lambda: ConverterRegistry(builtin_converters()).extend(made))
+
+
+def test_equal_in_an_engine() -> None:
+    assert outcome(torch.sqrt, X) == ("engine", (), "")
+    assert outcome(torch.cat, [X, X], dim=0)[0] == "engine"
+    assert outcome(lambda x: {"a": (x + 1, 7)}, X)[0] == "engine"
+
+
+def test_equal_with_the_refusal_named() -> None:
+    found, refusals, _ = outcome(torch.lgamma, X)
+    assert found == "refused"
+    assert any(item.startswith("aten.lgamma.default [no-converter]") for item in refusals)
+
+
+def test_other_numbers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sqrt(net: Network, self: Value) -> Value:
+        return net.add(Unary(UnaryOp.EXP), self)
+
+    use(monkeypatch, sqrt)
+    found, _, detail = outcome(torch.sqrt, X)
+    assert found == "different"
+    assert "not close" in detail
+
+
+def test_a_broken_converter_is_named_though_the_result_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sqrt(net: Network, self: Value) -> Value:
+        raise ZeroDivisionError("of the test")
+
+    use(monkeypatch, sqrt)
+    with pytest.warns(UserWarning, match="of the test"):
+        found, refusals, _ = outcome(torch.sqrt, X)
+    assert found == "refused"
+    assert any("[build-failed]" in item for item in refusals)
+
+
+def test_a_crash_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("of the test")
+
+    monkeypatch.setattr("torchkiln.stages.Compiler.lower", fail)
+    assert outcome(torch.sqrt, X)[::2] == ("crashed", "RuntimeError: of the test")
+
+
+def test_what_is_written_to_an_argument_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outcome(lambda x: x.add_(1), X)[0] == "engine"
+    assert torch.equal(X, torch.tensor([1.0, 4.0, 9.0]))
+    monkeypatch.setattr(calls.CompiledCall, "__call__", lambda self: (self.call(*self.call.tensors()), self.call.tensors()))
+    assert outcome(lambda x: x.add_(1), X)[0] == "different"
+
+
+def test_what_torch_cannot_trace_is_no_fault_of_ours() -> None:
+    assert outcome(lambda x: x.tolist(), X)[0] == "not captured"
+    assert outcome(torch.Tensor.item, X[0])[0] == "not captured"
+
+
+def test_a_sample_that_never_ends_is_stopped() -> None:
+    with pytest.raises(calls.TooSlow), calls.time_limit(1):
+        time.sleep(30)
+
+
+def test_a_half_result_may_be_closer_than_eager() -> None:
+    half = torch.tensor([0.3, 1.7], dtype=torch.float16)
+    call = calls.SampleCall.of(lambda x: ((x.float() + 1000) - 1000).to(x.dtype), Sample(half))
+    eager = ((half + 1000) - 1000, [half])
+    assert opinfo._is_closer(call, eager, call.eager(), opinfo.OpClass.REDUCTION)
+    assert not opinfo._is_closer(call, eager, eager, opinfo.OpClass.REDUCTION)
+
+
+def test_the_order_of_equal_elements_is_open() -> None:
+    call = calls.SampleCall.of(torch.topk, Sample(torch.tensor([3, 5, 5, 1]), 1))
+    places = [(torch.return_types.topk((torch.tensor([5]), torch.tensor([at]))), []) for at in (1, 2, 0)]
+    first, second, wrong = (opinfo._comparable("topk", call, place) for place in places)
+    opinfo.assert_same(first, second)
+    with pytest.raises(AssertionError):
+        opinfo.assert_same(first, wrong)
+
+
+@pytest.mark.parametrize("capture", ["static", "dynamic", "export"])
+def test_a_sweep_writes_what_it_found(capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.json"
+    settings = ["--only", "add,lgamma", "--dtypes", "float32,bool", "--limit", "2", "--capture", capture]
+    assert opinfo.main(["--out", str(path), *settings]) == 0
+    record = json.loads(path.read_text())
+    assert record["counts"]["engine"] >= 3
+    assert {row["op"] for row in record["results"]} == {"add", "lgamma"}
+    shown = capsys.readouterr().out
+    assert opinfo.main(["--from-json", str(path)]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_an_unknown_operator_is_refused() -> None:
+    with pytest.raises(ValueError, match="no operators sqroot"):
+        opinfo.main(["--only", "sqroot"])
