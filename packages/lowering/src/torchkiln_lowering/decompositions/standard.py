@@ -6,6 +6,8 @@ from types import MappingProxyType
 
 from torchkiln_lowering.decompositions.accumulate import ACCUMULATE
 from torchkiln_lowering.decompositions.attention import ATTENTION
+from torchkiln_lowering.decompositions.bags import BAGS
+from torchkiln_lowering.decompositions.distance import DISTANCE
 from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
@@ -16,4 +18,6 @@ from torchkiln_lowering.decompositions.table import Decompositions
 
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
-    return Decompositions(MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **PRIMS}))
+    return Decompositions(
+        MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **PRIMS})
+    )
