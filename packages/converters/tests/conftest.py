@@ -17,8 +17,14 @@ from torchkiln_testing import OpCase
 
 _REGISTRY = ConverterRegistry(builtin_converters())
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_EAGER_HAS_FLOAT32_ONLY = frozenset({torch.ops.aten.avg_pool3d.default, torch.ops.aten._adaptive_avg_pool3d.default})
-"""Operators whose kernels for the CPU take no half dtype."""
+_aten = torch.ops.aten
+_EAGER_HAS_FLOAT32_ONLY = frozenset(
+    {
+        *(_aten.avg_pool3d.default, _aten._adaptive_avg_pool3d.default),
+        *(_aten.grid_sampler.default, _aten.grid_sampler_2d.default, _aten.grid_sampler_3d.default),
+    }
+)
+"""Operators whose kernels for the CPU take no half dtype, or lose whole pixels by computing places in it."""
 
 
 def _tables() -> Iterator[OpCase]:

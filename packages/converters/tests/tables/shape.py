@@ -233,4 +233,24 @@ RESIZES = [
     smooth(aten.upsample_bicubic2d.default, PIXELS / 120, [5, 9], True, dynamic=DYNAMIC),
 ]
 
-CASES = RESIZES + VIEWS + JOINS + SLICES + INDICES + PADDING + CASTS + CREATION
+# Places inside, on the borders, between pixels and outside; multiples of 1/8 are exact in every dtype.
+PLACES = (torch.arange(60.0).reshape(5, 3, 2, 2) * 7 % 23 - 11) / 8
+DEPTHS = (torch.arange(90.0).reshape(5, 3, 2, 1, 3) * 7 % 23 - 11) / 8
+BATCH = ((0, 0), (1, 0))
+SAMPLES = [
+    *(
+        smooth(aten.grid_sampler_2d.default, PIXELS / 128, PLACES, mode, padding, aligned, dynamic=BATCH if aligned else ())
+        for mode in range(3)
+        for padding in range(3)
+        for aligned in (False, True)
+    ),
+    *(
+        smooth(aten.grid_sampler_3d.default, VOLUME / 128, DEPTHS, mode, padding, aligned)
+        for mode in range(2)
+        for padding, aligned in ((0, False), (1, True), (2, False))
+    ),
+    smooth(aten.grid_sampler.default, PIXELS / 128, PLACES, 0, 0, False, dynamic=((0, 0), (0, 2), (1, 0), (1, 1))),
+    smooth(aten.grid_sampler.default, VOLUME / 128, DEPTHS[:, :0], 1, 0, False),
+]
+
+CASES = RESIZES + SAMPLES + VIEWS + JOINS + SLICES + INDICES + PADDING + CASTS + CREATION
