@@ -16,6 +16,7 @@ from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.examples import separate
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
+from torchkiln.torchscript import export_script
 from torchkiln.weight_source import WeightSource
 from torchkiln_core import ExportError, InputKind, Program, ProgramInput
 
@@ -57,7 +58,7 @@ def export_model(
         raise TypeError(f"model: expected a module, a function, an ExportedProgram or a TorchScript module, got {model!r}")
     args, kwargs = separate((args, dict(kwargs)), model)
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        converted = _export_script(model, args, kwargs)
+        converted = export_script(model, args, kwargs)
         if dynamic_shapes is None:
             return converted
         module: torch.nn.Module = converted.module()
@@ -170,20 +171,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return inspect.signature(function)
     except ValueError:
         return None
-
-
-def _export_script(
-    model: torch.jit.ScriptModule | torch.jit.ScriptFunction[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> ExportedProgram:
-    try:
-        from torch._export.converter import TS2EPConverter
-
-        return TS2EPConverter(model, args, dict(kwargs)).convert()
-    except Exception as error:
-        raise ExportError(
-            f"TorchScript {_name_of(model)} cannot be converted: {type(error).__name__}: {error}",
-            fix="give the nn.Module or the function that it was made from",
-        ) from error
 
 
 def _name_of(model: object) -> str:
