@@ -110,7 +110,7 @@ def test_writes_keep_reads_on_their_side(oracle, kinds):
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="distributed: this torch is built without it")
 def test_collectives_keep_their_order(oracle, kinds):
-    import torch.distributed._functional_collectives  # noqa: F401 - registers the operators
+    import torch.distributed._functional_collectives
 
     reduce = torch.ops._c10d_functional.all_reduce.default
     graph = torch.fx.Graph()
