@@ -38,6 +38,7 @@ class WorkEstimator:
         self._sizes = sizes or {}
         self._values = {name: dim.opt for name, dim in dims.items()}
         self._known: dict[Size, int] = {}
+        self._counts: dict[tuple[Size, ...], int] = {}
         self._elements: dict[torch.fx.Node, int] = {}
         self._bytes: dict[torch.fx.Node, int] = {}
         self._ordered: dict[torch.fx.Node, bool] = {}
@@ -52,7 +53,13 @@ class WorkEstimator:
         """Elements of a tensor node; none for any other node."""
         found = self._elements.get(node)
         if found is None:
-            found = self._elements[node] = math.prod(self.shape_of(node)) if node in self._sizes or is_tensor(node) else 0
+            sizes = self._sizes.get(node)
+            if sizes is None:
+                sizes = dims_of(node) if is_tensor(node) else (0,)
+            found = self._counts.get(sizes)
+            if found is None:
+                found = self._counts[sizes] = math.prod(map(self.evaluate, sizes))
+            self._elements[node] = found
         return found
 
     def bytes_of(self, node: torch.fx.Node) -> int:
