@@ -86,7 +86,7 @@ for (const room of rooms) for (const call of room.details) { places.set(room.nam
 function visible(node, items) {
   for (const child of node.children) {
     if (child.call) items.push({ label: plain(child.call.target), calls: [child.call], parent: child.parent, call: child.call });
-    else if (opened.has(child.key)) visible(child, items);
+    else if (opened.has(child.key) || child.calls.length === 1) visible(child, items);
     else items.push({ label: child.label, calls: child.calls, parent: node, module: child });
   }
   return items;
