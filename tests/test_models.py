@@ -56,7 +56,7 @@ SENTENCES = [
 @pytest.fixture(autouse=True)
 def _plain_fp32() -> Iterator[None]:
     """Eager's convolutions on a GPU use TF32 by default, which is no truth to compare fp32 with."""
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield
 
 

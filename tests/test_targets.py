@@ -14,7 +14,7 @@ import torchkiln
 from torchkiln_testing import OpClass, assert_same
 
 TARGETS = ["sm_86", "sm_89", "sm_120"]
-OFTEN = ("small_conv_net", "resnet18", "bert", "convnext_tiny", "swin_t", "whisper_encoder")
+OFTEN = ("small_conv_net", "resnet18", "bert", "whisper_encoder")
 """Built in the default tests; those of a dynamic batch build others."""
 ROWS = [
     pytest.param(name, dtype, marks=() if name in OFTEN and dtype is torch.float32 else pytest.mark.slow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
@@ -67,8 +67,10 @@ def test_shards_keep_the_modes_of_a_row_together(bench: Any) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the high-water mark is Linux's")
 def test_a_peak_that_is_gone_is_still_seen(bench: Any) -> None:
     memory = bench("host_memory").HostMemory()
-    torch.ones(64 << 20, dtype=torch.uint8)
-    assert 60e6 < memory.peak_bytes() < 300e6
+    # Pages of its own: the allocator may have as many left from before.
+    with mmap.mmap(-1, 64 << 20) as pages:
+        pages.write(bytes(64 << 20))
+    assert 60e6 < memory.peak_bytes() < 500e6
 
 
 def test_every_row_names_a_model(bench: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,13 @@ REFUSED |= {row.name: NO_RUNNERS for row in all_rows() if row.layer in ("NonZero
 """Why these do not build: the adapter does not write them, or TensorRT-RTX builds no engine of them."""
 
 
-@pytest.mark.parametrize("group", all_groups([row for row in all_rows() if row.name not in REFUSED]), ids=lambda group: group.name)
+def building(group: Group) -> Any:
+    """Cubic interpolation takes a second of build for each row; other tests build a sample."""
+    slow = any(row.layer == "Resize" for row in group.rows)
+    return pytest.param(group, id=group.name, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize("group", [building(group) for group in all_groups([row for row in all_rows() if row.name not in REFUSED])])
 def test_rows_build(group, ahead):
     network, counts = write_group(group)
     plan = TensorRTBuilder(ahead).build(network)

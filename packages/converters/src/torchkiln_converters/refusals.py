@@ -26,6 +26,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "aten._fft_r2c.default": _FFT,
         "aten._local_scalar_dense.default": "reads a number from the GPU, which ends the graph",
         "aten.nonzero.default": _DATA,
+        "aten.resize_.default": "changes the memory of a tensor, of which an engine has none",
         "aten.native_dropout.default": _RANDOM,
         "aten.rand.default": _RANDOM,
         "aten.randn.default": _RANDOM,

@@ -57,8 +57,10 @@ def table(registry: ConverterRegistry | None = None, decompositions: Decompositi
 
 def core_operators() -> Iterator[OpOverload[..., Any]]:
     """The ATen operators that the installed torch tags as core."""
-    for name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, name)
+    # torch.ops.aten lists only what this process has looked at.
+    names = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    for name in sorted(names):
+        packet = getattr(torch.ops.aten, name, None)
         if isinstance(packet, OpOverloadPacket):
             overloads = (getattr(packet, overload) for overload in packet.overloads())  # type: ignore[no-untyped-call]
             yield from (overload for overload in overloads if torch.Tag.core in overload.tags)
