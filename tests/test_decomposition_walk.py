@@ -28,7 +28,6 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 _SPECIAL = "a special function that no layer of TensorRT computes"
 _BITS = "TensorRT has no layer that works on bits of a number"
 _RANDOM = "random numbers are PyTorch's own"
-_WIDE = "PyTorch computes it in float64, which TensorRT does not have"
 _STRIDES = "its meaning depends on strides that an engine's tensors need not have"
 KEPT: dict[str, str] = {
     **dict.fromkeys(("digamma", "erfinv", "erfc", "i0", "lgamma", "igamma", "igammac", "mvlgamma"), _SPECIAL),
@@ -36,14 +35,12 @@ KEPT: dict[str, str] = {
     "special_spherical_bessel_j0": _SPECIAL,
     **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift", "copysign", "signbit", "frexp", "nextafter", "gcd", "lcm"), _BITS),
     **dict.fromkeys(("bernoulli", "normal", "randn", "uniform", "_fused_dropout"), _RANDOM),
-    "logspace": _WIDE,
     "as_strided_scatter": _STRIDES,
     "complex": "complex numbers run in PyTorch",
     "polar": "complex numbers run in PyTorch",
     "adaptive_max_pool2d": "PyTorch's decomposition covers sizes that divide evenly",
     "lstm": "on a CPU PyTorch decomposes it into a kernel of oneDNN",
     "_unsafe_masked_index_put_accumulate": "a backward operator",
-    "_scaled_dot_product_flash_attention_for_cpu": "its log-sum-exp is read here; without that it becomes attention",
 }
 """Operators that run in PyTorch although it ships a decomposition, and why."""
 
