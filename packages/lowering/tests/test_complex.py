@@ -76,3 +76,13 @@ def test_complex_results_and_views_of_inputs_stay() -> None:
     assert_keeps(split_complex, lambda x: torch.view_as_complex(x) * 2, (X,))
     assert_keeps(split_complex, lambda x: torch.view_as_real(torch.view_as_complex(x)), (X,))
     assert_keeps(split_complex, lambda x: x * 2, (_number(3),))
+
+
+def test_pairs_that_nothing_reads_leave_no_calls() -> None:
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.rfft(x).transpose(0, 1).squeeze(0)
+
+    program = whole(compute, (_number(4, 6),))
+    lowered = AtenLowering().lower(program, Everything())
+    assert aten.view_as_real.default not in targets(lowered)
+    torch.testing.assert_close(run(lowered, _number(4, 6))[0], compute(_number(4, 6)))

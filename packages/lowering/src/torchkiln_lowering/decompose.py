@@ -135,19 +135,24 @@ class _Expander:
                 if _layout_matters(node):
                     return _keep(node, str(reason))
                 values[index] = self._packed(node, value)
-        self._refresh(node, values)
-        return True
+        return self._refresh(node, values)
 
-    def _refresh(self, node: torch.fx.Node, values: dict[int, Any]) -> None:
-        """Copies results that are views of an argument where the operator promises a new tensor."""
+    def _refresh(self, node: torch.fx.Node, values: dict[int, Any]) -> bool:
+        """Copies results that are views of an argument where the operator promises a new tensor; whether their metadata can be told."""
         if is_view(node) or (isinstance(node.target, OpOverload) and node.target._can_decompose()):
-            return
+            return True
         for index, value in values.items():
             if isinstance(value, torch.fx.Node) and has_tensor(value) and _views_any(value, frozenset(node.all_input_nodes)):
+                try:
+                    with without_new_guards(value.meta["val"].fake_mode):
+                        fake = value.meta["val"].clone()
+                except RuntimeError as error:
+                    return _keep(node, f"a copy of result {index} would guard on a size: {error}")
                 with self._graph.inserting_before(node):
                     copy = self._graph.call_function(aten.clone.default, (value,))
-                copy.meta = {**node.meta, "val": value.meta["val"]}
+                copy.meta = {**node.meta, "val": fake}
                 values[index] = copy
+        return True
 
     def _packed(self, node: torch.fx.Node, value: torch.fx.Node) -> torch.fx.Node:
         """A contiguous copy, of which every view is legal that was legal for a tensor of any other strides."""

@@ -43,6 +43,10 @@ def split_complex(module: torch.fx.GraphModule) -> bool:
                 node.replace_all_uses_with(new)
                 graph.erase_node(node)
                 changed = True
+    if not changed:
+        for node in reversed(graph.nodes):
+            if node.op == "call_function" and "val" not in node.meta and not node.users:
+                graph.erase_node(node)  # pairs that nothing reads
     return changed
 
 
