@@ -152,7 +152,7 @@ def test_a_sweep_writes_what_it_found(capture: str, tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize("capture", ["static", "dynamic"])
 def test_what_sweeps_have_found_stays_right(capture: str) -> None:
-    names = "copysign,div,floor_divide,polar,unsafe_chunk,cdist,nn.functional.embedding_bag,nn.functional.pdist"
+    names = "copysign,div,floor_divide,polar,unsafe_chunk,cdist,nn.functional.embedding_bag,nn.functional.pdist,nn.functional.unfold"
     assert opinfo.main(["--only", names, "--dtypes", "float32", "--limit", "1", "--capture", capture]) == 0
 
 

@@ -9,6 +9,7 @@ import torch
 
 import torchkiln
 from torchkiln.compiled_module import CompiledModule
+from torchkiln.fallback import compile_segments
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 from torchkiln_converters import Support, converter
 from torchkiln_core import BuildError, Network, PartitionError, Program, Segment, Value
@@ -138,3 +139,32 @@ def test_full_compilation_lists_every_rejection() -> None:
     assert "aten.lgamma.default" in str(caught.value)
     assert "aten.digamma.default" in str(caught.value)
     assert "test_fallback.py" in str(caught.value)
+
+
+@converter(torch.ops.aten.arange.default, Support(ignores=("end", "dtype")))
+def broken_range(net: Network) -> Value:
+    """``arange``, with a converter that fails."""
+    raise KeyError("no range")
+
+
+def test_a_cheap_call_that_segments_copy_takes_its_segment_along() -> None:
+    class Numbered(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.arange(x.shape[0]).unsqueeze(1) + 1
+
+    rows = torch.export.Dim("rows", min=2, max=8)
+    with pytest.warns(torchkiln.FallbackWarning, match="no range"):
+        compiled = torchkiln.compile(
+            Numbered(), (X,), dynamic_shapes=({0: rows},), engine="reference", min_block_size=1, converters=[broken_range]
+        )
+    assert_same(Numbered()(X[:2]), compiled(X[:2]))
+
+
+def test_a_division_that_moves_nothing_ends_with_the_error() -> None:
+    partition = torchkiln.compile(Net(), (X,), engine="reference", min_block_size=1).parts[1].partition
+
+    def fail(segment: Segment, program: Program) -> None:
+        raise BuildError("always")
+
+    with pytest.warns(torchkiln.FallbackWarning), pytest.raises(BuildError, match="always"):
+        compile_segments(lambda refused: partition, fail, required=False)

@@ -38,7 +38,7 @@ def compile_segments(
         The division, and what was made by name of segment.
 
     Raises:
-        CompileError: No valid division, or a failure while ``required``.
+        CompileError: No valid division, a failure while ``required``, or one of calls that the division does not move.
         InternalError: The same, from a promise of torchkiln that is broken.
     """
     refused: dict[str, Rejection] = {}
@@ -58,7 +58,10 @@ def compile_segments(
             except (CompileError, InternalError) as error:
                 if required:
                     raise
-                failures |= _fall_back(segment, error)
+                moved = _fall_back(segment, error, refused)
+                if moved.keys() <= refused.keys():
+                    raise
+                failures |= moved
         if not failures:
             return partition, made
         refused |= failures
@@ -70,11 +73,16 @@ def _content(segment: Segment) -> Hashable:
     return segment.inputs, segment.weights, segment.outputs, calls
 
 
-def _fall_back(segment: Segment, error: CompileError | InternalError) -> dict[str, Rejection]:
-    """The guilty call when the error names it or one of its layers, else every call of the segment; warns with the reason."""
+def _fall_back(segment: Segment, error: CompileError | InternalError, refused: Mapping[str, Rejection]) -> dict[str, Rejection]:
+    """The guilty call when the error names it or one of its layers, else every call of the segment; warns with the reason.
+
+    A call that was refused and is still there is a cheap one, which every segment that reads it has a copy of: all calls move.
+    """
     calls = {node.name: node for node in segment.module.graph.nodes if node.op == "call_function"}
     named = (error.node if isinstance(error, CompileError) else error.layer) or ""
     guilty = calls.get(named) or calls.get(named.partition("/")[0])
+    if guilty is not None and guilty.name in refused:
+        guilty = None
     moved = list(calls.values()) if guilty is None else [guilty]
     what = f"{segment.name} ({len(segment.calls)} calls)" if guilty is None else f"{guilty.name} ({_operator(guilty)}) of {segment.name}"
     warnings.warn(f"{what} runs in PyTorch: {error}", FallbackWarning, stacklevel=5)

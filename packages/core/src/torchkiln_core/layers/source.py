@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from torchkiln_core.errors import InternalError
+from torchkiln_core.layers.checks import is_real
 from torchkiln_core.network import Layer
 
 
@@ -46,7 +47,8 @@ class Linspace(Layer):
         if len(shape) != 1:
             raise InternalError(f"Linspace: expected a shape of rank 1, got rank {len(shape)}")
         steps = torch.arange(shape[0], dtype=self.dtype)
-        return steps * self.delta + self.start
+        # Of a symbolic size, arithmetic would ask whether it is 1.
+        return steps * self.delta + self.start if is_real(steps) else steps
 
 
 def _random(kind: str, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
