@@ -180,7 +180,8 @@ def _compile_traced(call: SampleCall, options: Mapping[str, Any], capture: Captu
     except (KilnError, NotCaptured):
         raise
     except Exception as error:
-        if any(frame.f_code.co_name == "_compile_forward" for frame, _ in traceback.walk_tb(error.__traceback__)):
+        codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if any(code.co_name == "_compile_forward" for code in codes) or "torchkiln" in codes[-1].co_filename:
             raise
         raise NotCaptured(f"{type(error).__name__}: {error}") from error
 
