@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -131,6 +131,10 @@ class Support:
     results: frozenset[torch.dtype] = NETWORK_DTYPES
     rules: tuple[Rule, ...] = ()
     ignores: tuple[str, ...] = ()
+
+    def requiring(self, *rules: Rule) -> Support:
+        """The same with more rules."""
+        return replace(self, rules=(*self.rules, *rules))
 
     def reject(self, call: OpCall) -> Rejection | None:
         """Why a call is refused: first its dtypes, then its ranks, then the rules in order."""

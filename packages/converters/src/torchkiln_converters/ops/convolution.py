@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
+
 import torch
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output, same_dtype
+from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output, same_dtype, static_shape
 from torchkiln_converters.writing.shapes import reshape, spread, squeeze, unsqueeze
 from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
 from torchkiln_core import Network, OpCall, Value
@@ -17,7 +20,7 @@ aten = torch.ops.aten
 
 def _padding_covers_output(call: OpCall) -> bool:
     """The layer cuts ``padding - output_padding`` elements off the end, which must not be negative."""
-    if not call.arguments["transposed"]:
+    if not call.arguments.get("transposed", True):
         return True
     rank = fake(call, "input").dim() - 2
     padding, extra = call.arguments["padding"], call.arguments["output_padding"]
@@ -28,16 +31,55 @@ def _at(values: list[int], dim: int) -> int:
     return values[dim] if len(values) > 1 else values[0]
 
 
+_ONE_DTYPE = same_dtype("input", "weight", "bias")
+_COVERED = Requires("padding >= output_padding", _padding_covers_output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """How a kernel moves, by spatial dimension. A transposed convolution cuts the paddings off its result."""
+
+    stride: tuple[int, ...]
+    pre_padding: tuple[int, ...]
+    post_padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+def _write(
+    net: Network, kind: type[Convolution | Deconvolution], geometry: _Geometry, input: Value, weight: Value, bias: Value | None
+) -> Value:
+    """``[N, C, *] -> [N, K, *]`` with 1 to 3 spatial dimensions.
+
+    A 1-d convolution runs as a 2-d one over ``[N, C, 1, L]``. A transposed one of bfloat16 runs in float32 and is rounded once: the
+    builder takes a deconvolution of bfloat16, but no engine can run it. Source: TensorRT-RTX 1.6 on sm_90.
+    """
+    spatial = input.rank - 2
+    operands = [item for item in (input, weight, bias) if item is not None]
+    if kind is Deconvolution and input.dtype is torch.bfloat16:
+        operands = [cast(net, item, torch.float32) for item in operands]
+    sides = (geometry.stride, geometry.pre_padding, geometry.post_padding, geometry.dilation)
+    stride, before, after, dilation = (spread(values, spatial) for values in sides)
+    if spatial == 1:
+        operands[:2] = [unsqueeze(net, item, 2) for item in operands[:2]]
+        stride, before, after, dilation = (1, *stride), (0, *before), (0, *after), (1, *dilation)
+    result = net.add(kind(stride, before, after, dilation, geometry.groups), *operands)
+    return cast(net, squeeze(net, result, 2) if spatial == 1 else result, input.dtype)
+
+
+def _write_transposed(
+    net: Network, geometry: _Geometry, output_padding: tuple[int, ...], input: Value, weight: Value, bias: Value | None
+) -> Value:
+    """``output_padding`` is what the end of the result keeps of the padding."""
+    spatial = input.rank - 2
+    ends = zip(spread(geometry.post_padding, spatial), spread(output_padding, spatial), strict=True)
+    after = tuple(padding - extra for padding, extra in ends)
+    return _write(net, Deconvolution, dataclasses.replace(geometry, post_padding=after), input, weight, bias)
+
+
 @converter(
     aten.convolution.default,
-    Support(
-        dtypes=FLOATS,
-        ranks=range(3, 6),
-        rules=(
-            same_dtype("input", "weight", "bias"),
-            Requires("padding >= output_padding", _padding_covers_output),
-        ),
-    ),
+    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, _COVERED)),
 )
 def convolution(
     net: Network,
@@ -51,23 +93,80 @@ def convolution(
     output_padding: tuple[int, ...],
     groups: int,
 ) -> Value:
-    """``convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, ...)``: ``[N, C, *] -> [N, K, *]`` with 1 to 3 dimensions.
+    """``convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, ...)``: ``[N, C, *] -> [N, K, *]``."""
+    geometry = _Geometry(stride, padding, padding, dilation, groups)
+    if transposed:
+        return _write_transposed(net, geometry, output_padding, input, weight, bias)
+    return _write(net, Convolution, geometry, input, weight, bias)
 
-    A 1-d convolution runs as a 2-d one over ``[N, C, 1, L]``. A transposed one of bfloat16 runs in float32 and is rounded once: the
-    builder takes a deconvolution of bfloat16, but no engine can run it. Source: TensorRT-RTX 1.6 on sm_90.
-    """
+
+# Composite operators, kept whole: PyTorch's kernels decide on a backend by the batch size, which decomposing would have to guard on.
+def _by_rank(rank: int) -> Support:
+    """With a batch; PyTorch adds one to a lone example by decomposition."""
+    return Support(dtypes=FLOATS, ranks=range(rank, rank + 1), rules=(_ONE_DTYPE,))
+
+
+def _conv(
+    net: Network,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Value:
+    """``conv1d``, ``conv2d`` and ``conv3d`` of ``[N, C, *]``."""
+    return _write(net, Convolution, _Geometry(stride, padding, padding, dilation, groups), input, weight, bias)
+
+
+def _conv_named(
+    net: Network,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: tuple[int, ...],
+    padding: str,
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Value:
+    """The same with padding ``valid`` (none) or ``same``: of an odd total the end gets one more. Source: ATen/native/Convolution.cpp."""
     spatial = input.rank - 2
-    operands = [item for item in (input, weight, bias) if item is not None]
-    if transposed and input.dtype is torch.bfloat16:
-        operands = [cast(net, item, torch.float32) for item in operands]
-    stride, padding, dilation, output_padding = (spread(values, spatial) for values in (stride, padding, dilation, output_padding))
-    post = tuple(pad - extra for pad, extra in zip(padding, output_padding, strict=True)) if transposed else padding
-    if spatial == 1:
-        operands[:2] = [unsqueeze(net, item, 2) for item in operands[:2]]
-        stride, padding, post, dilation = (1, *stride), (0, *padding), (0, *post), (1, *dilation)
-    layer = (Deconvolution if transposed else Convolution)(stride, padding, post, dilation, groups)
-    result = net.add(layer, *operands)
-    return cast(net, squeeze(net, result, 2) if spatial == 1 else result, input.dtype)
+    if padding == "valid":
+        return _write(net, Convolution, _Geometry(stride, (0,), (0,), dilation, groups), input, weight, bias)
+    extents = [int(size) for size in weight.shape[2:]]
+    totals = [step * (extent - 1) for step, extent in zip(spread(dilation, spatial), extents, strict=True)]
+    before = tuple(total // 2 for total in totals)
+    after = tuple(total - half for total, half in zip(totals, before, strict=True))
+    return _write(net, Convolution, _Geometry(stride, before, after, dilation, groups), input, weight, bias)
+
+
+def _conv_transpose(
+    net: Network,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    output_padding: tuple[int, ...],
+    groups: int,
+    dilation: tuple[int, ...],
+) -> Value:
+    """``conv_transpose1d``, ``conv_transpose2d`` and ``conv_transpose3d`` of ``[N, C, *]``."""
+    return _write_transposed(net, _Geometry(stride, padding, padding, dilation, groups), output_padding, input, weight, bias)
+
+
+_STATIC_KERNEL = static_shape("weight")
+
+conv1d = converter(aten.conv1d.default, _by_rank(3))(_conv)
+conv2d = converter(aten.conv2d.default, _by_rank(4))(_conv)
+conv3d = converter(aten.conv3d.default, _by_rank(5))(_conv)
+conv1d_named = converter(aten.conv1d.padding, _by_rank(3).requiring(_STATIC_KERNEL))(_conv_named)
+conv2d_named = converter(aten.conv2d.padding, _by_rank(4).requiring(_STATIC_KERNEL))(_conv_named)
+conv3d_named = converter(aten.conv3d.padding, _by_rank(5).requiring(_STATIC_KERNEL))(_conv_named)
+conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(_COVERED))(_conv_transpose)
+conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(_COVERED))(_conv_transpose)
+conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5).requiring(_COVERED))(_conv_transpose)
 
 
 @converter(
