@@ -128,3 +128,14 @@ def test_statistics_that_are_read_come_from_torch() -> None:
     assert aten.native_layer_norm.default not in targets(lowered)
     for mine, theirs in zip(run(lowered, x), torch.native_layer_norm(x, [6], None, None, 1e-5), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_bytes_of_an_image_are_rounded_as_eager_does(mode: str, antialias: bool) -> None:
+    def resize(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, (13, 7), mode=mode, antialias=antialias)
+
+    x = torch.randint(0, 256, (1, 3, 27, 27), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    lowered = AtenLowering().lower(whole(resize, (x,)), Oracle())
+    assert torch.equal(run(lowered, x)[0], resize(x))

@@ -81,7 +81,15 @@ class Decompositions:
             return ()
         rule = self.rules.get(call.target)
         own = (rule,) if rule is not None and rule.applies(call) else ()
-        return own + _of_torch(call.target)
+        return own if _rounds_otherwise(call) else own + _of_torch(call.target)
+
+
+def _rounds_otherwise(call: OpCall) -> bool:
+    """Whether PyTorch's decomposition rounds bytes of an image otherwise than its kernels, which interpolate in fixed point."""
+    if not isinstance(call.target, OpOverload) or "upsample_bi" not in call.target._schema.name:
+        return False
+    value = next(iter(call.arguments.values())).meta["val"]
+    return bool(value.dtype == torch.uint8)
 
 
 def _of_torch(target: Target) -> tuple[Decomposition, ...]:
