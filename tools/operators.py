@@ -1,7 +1,4 @@
-"""Writes the page of operators from the registries of the installed packages.
-
-    python tools/operators.py --page docs/operators.md
-"""
+"""Writes the page of operators from the registries of the installed packages: ``python tools/operators.py --page docs/operators.md``."""
 
 from __future__ import annotations
 
