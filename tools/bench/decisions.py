@@ -36,7 +36,7 @@ def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: i
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 def on_gpu(slower_limit: float) -> tuple[dict[str, Any], list[str]]:
