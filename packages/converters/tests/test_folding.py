@@ -88,3 +88,20 @@ def test_a_computed_kernel_is_left_alone() -> None:
     fold_channel_scales(net)
     assert not folded(net)
     assert any(isinstance(step.layer, Elementwise) for step in net.steps)
+
+
+@pytest.mark.parametrize("factor", ["constant", "input"])
+def test_a_convolution_of_a_constant_is_no_scale(factor: str) -> None:
+    def constant_network() -> Network:
+        torch.manual_seed(0)
+        net = Network()
+        given = net.input("y", torch.float32, (1, 6, 1, 1))
+        operands = [net.constant(torch.randn(1, 4, 3, 3)), net.constant(torch.randn(6, 4, 3, 3))]
+        result = net.add(Convolution((1, 1), (0, 0), (0, 0), (1, 1)), *operands)
+        other = net.constant(torch.rand(1, 6, 1, 1) + 0.5) if factor == "constant" else given
+        net.output("z", mul(net, result, other))
+        return net
+
+    net, y = constant_network(), torch.randn(1, 6, 1, 1)
+    fold_channel_scales(net)
+    torch.testing.assert_close(Interpreter(net)(y), Interpreter(constant_network())(y))

@@ -21,9 +21,11 @@ def fold_channel_scales(net: Network) -> None:
     """
     known = ConstantValues(net)
     users = _users(net)
+    folds = {fold.last: fold for step in net.steps if (fold := _match(step, users, known)) is not None}
+    if not folds:
+        return
     steps, net.steps = net.steps, []
     replaced: dict[Value, Value] = {}
-    folds = {fold.last: fold for step in steps if (fold := _match(step, users, known)) is not None}
     for step in steps:
         net.steps.append(step)
         fold = folds.get(step.outputs[0])
@@ -49,29 +51,35 @@ def _match(step: Step, users: dict[Value, list[Step | None]], known: ConstantVal
     if not isinstance(step.layer, Convolution):
         return None
     result = step.outputs[0]
-    cursor: Step | None = _only_user(result, users)
+    chain, cursor = result, _only_user(result, users)
     if cursor is not None and isinstance(cursor.layer, Cast) and cursor.layer.dtype is torch.float32:
-        cursor = _only_user(cursor.outputs[0], users)
+        chain, cursor = _next(cursor, users)
     if cursor is None or cursor.layer != Elementwise(ElementwiseOp.PROD):
         return None
-    scale = _per_channel(cursor, known, result)
+    scale = _per_channel(cursor, chain, known)
     if scale is None:
         return None
-    last, shift, negative = cursor, None, False
-    cursor = _only_user(last.outputs[0], users)
-    if cursor is not None and cursor.layer in (Elementwise(ElementwiseOp.SUM), Elementwise(ElementwiseOp.SUB)):
-        shift = _per_channel(cursor, known, result)
+    chain, cursor = _next(cursor, users)
+    shift, negative = None, False
+    if cursor is not None and (shift := _shift(cursor, chain, known)) is not None:
         negative = cursor.layer == Elementwise(ElementwiseOp.SUB)
-        if shift is not None and not (negative and shift is cursor.inputs[0]):
-            last = cursor
-            cursor = _only_user(last.outputs[0], users)
-        else:
-            shift = None
-    if last.outputs[0].dtype is not result.dtype:
+        chain, cursor = _next(cursor, users)
+    if chain.dtype is not result.dtype:
         if cursor is None or cursor.layer != Cast(result.dtype):
             return None
-        last = cursor
-    return _Fold(step, last.outputs[0], scale, shift, negative) if _keeps_precision(step, scale, shift, known) else None
+        chain = cursor.outputs[0]
+    return _Fold(step, chain, scale, shift, negative) if _keeps_precision(step, scale, shift, known) else None
+
+
+def _next(step: Step, users: dict[Value, list[Step | None]]) -> tuple[Value, Step | None]:
+    """What a step of the chain computes, and the step that alone reads it."""
+    return step.outputs[0], _only_user(step.outputs[0], users)
+
+
+def _shift(step: Step, chain: Value, known: ConstantValues) -> Value | None:
+    """What a step adds to the chain or takes from it."""
+    takes = step.layer == Elementwise(ElementwiseOp.SUB) and step.inputs[0] is chain
+    return _per_channel(step, chain, known) if takes or step.layer == Elementwise(ElementwiseOp.SUM) else None
 
 
 def _users(net: Network) -> dict[Value, list[Step | None]]:
@@ -91,13 +99,11 @@ def _only_user(value: Value, users: dict[Value, list[Step | None]]) -> Step | No
     return found[0] if len(found) == 1 else None
 
 
-def _per_channel(step: Step, known: ConstantValues, result: Value) -> Value | None:
-    """The operand that is a constant ``[1, K, 1, *]``."""
-    channels = result.shape[1]
-    for value in step.inputs:
-        if value is not None and value.shape == (1, channels, *(1,) * (result.rank - 2)) and known.tensor(value) is not None:
-            return value
-    return None
+def _per_channel(step: Step, chain: Value, known: ConstantValues) -> Value | None:
+    """The operand beside the chain, if it is a constant ``[1, K, 1, *]``. The chain itself may be constant too."""
+    shape = (1, chain.shape[1], *(1,) * (chain.rank - 2))
+    others = (value for value in step.inputs if value is not None and value is not chain)
+    return next((value for value in others if value.shape == shape and known.tensor(value) is not None), None)
 
 
 def _keeps_precision(step: Step, scale: Value, shift: Value | None, known: ConstantValues) -> bool:
