@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable
-from typing import Any
 
 import torch
 
@@ -28,7 +27,7 @@ def simplify(net: Network) -> None:
 
     Weights stay as they are, each under its name, so that a plan can be refitted.
     """
-    known = _Known(net)
+    known = _Known()
     same: dict[Value, Value] = {}
     first: dict[Hashable, Step] = {}
     steps: list[Step] = []
@@ -53,8 +52,7 @@ def simplify(net: Network) -> None:
 class _Known:
     """The contents of values that follow from constants other than weights."""
 
-    def __init__(self, net: Network) -> None:
-        self._net = net
+    def __init__(self) -> None:
         self._tensors: dict[Value, torch.Tensor] = {}
 
     def learn(self, step: Step) -> None:
@@ -95,14 +93,11 @@ def _is_small(value: Value) -> bool:
 
 def _run(step: Step, operands: list[torch.Tensor | None]) -> torch.Tensor | None:
     """The layer's own semantics; ``None`` where a surrounding mode keeps tensors fake."""
-    given: list[Any] = [
-        tensor.tolist() if tensor is not None and index in step.layer.shape_operands else tensor for index, tensor in enumerate(operands)
-    ]
     devices = {tensor.device for tensor in operands if tensor is not None}
     if len(devices) != 1:
         return None
     with torch.no_grad(), next(iter(devices)):
-        result: torch.Tensor = step.layer.run(*given)
+        result: torch.Tensor = step.layer.run(*step.arguments(operands))
     # The weights of an engine are read from the first byte to the last.
     return result.contiguous() if is_real(result) else None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from torchkiln_core.layers.checks import is_real
@@ -32,12 +30,12 @@ class ConstantValues:
             return step.layer.tensor.detach() if is_real(step.layer.tensor) else None
         if not step.inputs or len(step.outputs) != 1 or step.layer.bodies():
             return None
-        operands: list[Any] = []
-        for index, value in enumerate(step.inputs):
-            tensor = self.tensor(value)
-            if tensor is None and value is not None:
+        tensors: list[torch.Tensor | None] = []
+        for value in step.inputs:
+            tensors.append(self.tensor(value))
+            if tensors[-1] is None and value is not None:
                 return None
-            operands.append(tensor.tolist() if tensor is not None and index in step.layer.shape_operands else tensor)
+        operands = step.arguments(tensors)
         devices = {operand.device for operand in operands if isinstance(operand, torch.Tensor)}
         # Numbers that converters write lie on the host, weights where the model is.
         place = next((device for device in devices if device.type != "cpu"), torch.device("cpu"))

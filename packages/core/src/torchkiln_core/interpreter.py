@@ -58,9 +58,7 @@ class Interpreter:
 
     def _run(self, step: Step, environment: dict[Value, torch.Tensor], device: torch.device) -> None:
         operands: list[Any] = [functools.partial(self._run_body, device)] if step.layer.bodies() else []
-        for index, value in enumerate(step.inputs):
-            tensor = None if value is None else environment[value]
-            operands.append(tensor.tolist() if tensor is not None and index in step.layer.shape_operands else tensor)
+        operands += step.arguments([None if value is None else environment[value] for value in step.inputs])
         result = step.layer.run(*operands)
         results = result if isinstance(result, tuple) else (result,)
         for value, tensor in zip(step.outputs, results, strict=True):

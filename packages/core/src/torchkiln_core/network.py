@@ -98,6 +98,11 @@ class Step:
     where: str | None
     weight: str | None = None
 
+    def arguments(self, tensors: Sequence[torch.Tensor | None]) -> list[Any]:
+        """The operands as ``run`` of the layer takes them on real tensors: sizes as integers."""
+        sizes = self.layer.shape_operands
+        return [tensor.tolist() if tensor is not None and index in sizes else tensor for index, tensor in enumerate(tensors)]
+
 
 RunBody: TypeAlias = Callable[["Network", Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]
 """What runs a body on tensors for its inputs, or infers its outputs from fake ones."""

@@ -132,10 +132,10 @@ def _conv_named(
 ) -> Value:
     """The same with padding ``valid`` (none) or ``same``: of an odd total the end gets one more. Source: ATen/native/Convolution.cpp."""
     spatial = input.rank - 2
-    if padding == "valid":
-        return _write(net, Convolution, _Geometry(stride, (0,), (0,), dilation, groups), input, weight, bias)
-    extents = [int(size) for size in weight.shape[2:]]
-    totals = [step * (extent - 1) for step, extent in zip(spread(dilation, spatial), extents, strict=True)]
+    totals = [0] * spatial
+    if padding == "same":
+        extents = [int(size) for size in weight.shape[2:]]
+        totals = [step * (extent - 1) for step, extent in zip(spread(dilation, spatial), extents, strict=True)]
     before = tuple(total // 2 for total in totals)
     after = tuple(total - half for total, half in zip(totals, before, strict=True))
     return _write(net, Convolution, _Geometry(stride, before, after, dilation, groups), input, weight, bias)
