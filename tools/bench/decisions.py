@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from mixed_models import MIXED
+from timing import latencies_ms
 
 import torchkiln
 from torchkiln_partitioning import CostModel
@@ -24,19 +25,8 @@ SIDES: Mapping[str, Mapping[str, Any]] = {
 
 
 def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: int = 150) -> float:
-    """Median time of a call between two events with an idle GPU before it, so that the host's time counts."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    for _ in range(30):
-        run(*args)
-    times = []
-    for _ in range(samples):
-        torch.cuda.synchronize()
-        start.record()
-        run(*args)
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return float(statistics.median(times))
+    """Median time of a call."""
+    return float(statistics.median(latencies_ms(lambda: run(*args), samples)))
 
 
 def on_gpu(slower_limit: float) -> tuple[dict[str, Any], list[str]]:

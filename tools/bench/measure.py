@@ -12,50 +12,15 @@ from typing import Any
 
 import torch
 from host_memory import HostMemory
-from modes import MODES, Run
-from rows import ROWS, Workload
-
-WARM_UP = 30
-SAMPLES = 200
+from modes import MODES
+from rows import ROWS
+from timing import latencies_ms, throughput_ms
 
 
 def first_tensor(result: Any) -> torch.Tensor:
     """The tensor that is compared with eager's: the result, or the first part of it."""
     leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     return leaves[0]
-
-
-def two_events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
-    """The start and the end of a measured stretch of the GPU's work."""
-    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-
-def latencies_ms(run: Run, workload: Workload) -> list[float]:
-    """Time of each call between two CUDA events, with the queue of the GPU empty at its start: host work counts."""
-    start, end = two_events()
-    for _ in range(WARM_UP):
-        run(*workload.args, **workload.kwargs)
-    samples = []
-    for _ in range(SAMPLES):
-        torch.cuda.synchronize()
-        start.record()
-        run(*workload.args, **workload.kwargs)
-        end.record()
-        end.synchronize()
-        samples.append(start.elapsed_time(end))
-    return samples
-
-
-def throughput_ms(run: Run, workload: Workload) -> float:
-    """Time per call of many calls in a row, without waiting between them."""
-    start, end = two_events()
-    torch.cuda.synchronize()
-    start.record()
-    for _ in range(SAMPLES):
-        run(*workload.args, **workload.kwargs)
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / SAMPLES
 
 
 def warm_libraries() -> None:
@@ -83,8 +48,8 @@ def measure(row: str, mode: str) -> Mapping[str, Any]:
         torch.cuda.synchronize()
         ready = time.perf_counter()
         peak = memory.peak_bytes()
-        samples = sorted(latencies_ms(run, workload))
-        per_call = throughput_ms(run, workload)
+        samples = sorted(latencies_ms(lambda: run(*workload.args, **workload.kwargs)))
+        per_call = throughput_ms(lambda: run(*workload.args, **workload.kwargs))
     return {
         "row": row,
         "mode": mode,

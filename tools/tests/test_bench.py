@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import mmap
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import latency
 import pytest
+from host_memory import HostMemory
+from page import table_page
+from rows import ROWS
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a file of the benchmark as the scripts of that folder do."""
-    monkeypatch.syspath_prepend(str(BENCH))
-
-    def load(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    return load
 
 
 def cell(row: str, mode: str, median_ms: float) -> dict[str, Any]:
@@ -43,19 +34,18 @@ def cell(row: str, mode: str, median_ms: float) -> dict[str, Any]:
     }
 
 
-def test_the_page_compares_with_the_best_of_the_others(bench: Any) -> None:
+def test_the_page_compares_with_the_best_of_the_others() -> None:
     machine = {"gpu": "G", "torch": "2", "library": "rtx 1", "python": "3", "date": "2026-01-01"}
     cells = [cell("net b1", "eager", 4.0), cell("net b1", "inductor", 3.0), cell("net b1", "torchkiln", 1.5)]
     cells.append({"row": "net b1", "mode": "inductor reduce-overhead", "error": ["RuntimeError: no graphs"], "stderr": ""})
-    page = bench("page").table_page({"machine": machine, "command": "python bench", "cells": cells})
+    page = table_page({"machine": machine, "command": "python bench", "cells": cells})
     assert "| net b1 | 4.000 (3.600 to 4.400) | 3.000 (2.700 to 3.300) | – | 1.500 (1.350 to 1.650) | 2.00 |" in page
     assert "| net b1 | 1.7 | – | 1.7 | 1000 | 0 | 0 | 0 | 234 | 0 | 500 |" in page
     assert "| net b1 | 100 | 400 | 400 | – | 400 | 300 | 750 |" in page
     assert "net b1, inductor reduce-overhead: RuntimeError: no graphs" in page
 
 
-def test_shards_keep_the_modes_of_a_row_together(bench: Any) -> None:
-    latency = bench("latency")
+def test_shards_keep_the_modes_of_a_row_together() -> None:
     cells = [(row, mode) for row in "abc" for mode in "xy"]
     parts = [latency.shard_of(cells, f"{index}/2") for index in (1, 2)]
     assert sorted(parts[0] + parts[1]) == cells
@@ -65,15 +55,15 @@ def test_shards_keep_the_modes_of_a_row_together(bench: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the high-water mark is Linux's")
-def test_a_peak_that_is_gone_is_still_seen(bench: Any) -> None:
-    memory = bench("host_memory").HostMemory()
+def test_a_peak_that_is_gone_is_still_seen() -> None:
+    memory = HostMemory()
     # Pages of its own: the allocator may have as many left from before.
     with mmap.mmap(-1, 64 << 20) as pages:
         pages.write(bytes(64 << 20))
     assert 60e6 < memory.peak_bytes() < 500e6
 
 
-def test_every_row_names_a_model(bench: Any) -> None:
+def test_every_row_names_a_model() -> None:
     help_text = subprocess.run([sys.executable, str(BENCH / "latency.py"), "--help"], capture_output=True, text=True, check=True).stdout
     assert "--shard" in help_text
-    assert len(bench("rows").ROWS) == 7
+    assert len(ROWS) == 7

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from typing import Any
 
+import fuzz
 import pytest
 import torch
 from hypothesis import find, settings
@@ -17,20 +16,13 @@ from torchkiln_core.layers import Unary, UnaryOp
 OPTIONS = {"engine": "reference", "min_block_size": 1}
 
 
-@pytest.fixture
-def fuzz(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The fuzzer as a module; tools import each other by plain name, as scripts of one folder do."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent))
-    return importlib.import_module("fuzz")
-
-
 @pytest.mark.parametrize("capture", ["static", "dynamic", "export"])
-def test_programs_equal_eager(fuzz: Any, capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_equal_eager(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--programs", "5", "--seed", "7", "--capture", capture]) == 0
     assert capsys.readouterr().out.startswith("5 programs equal eager")
 
 
-def test_a_wrong_number_is_found_and_shrunk(fuzz: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_number_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     @converter(torch.ops.aten.abs.default, Support())
     def wrong(net: Network, self: Value) -> Value:
         return net.add(Unary(UnaryOp.NEG), self)
@@ -44,7 +36,7 @@ def test_a_wrong_number_is_found_and_shrunk(fuzz: Any, monkeypatch: pytest.Monke
     assert "Step(name='abs'" in shown
 
 
-def test_programs_share_values_and_write_in_place(fuzz: Any) -> None:
+def test_programs_share_values_and_write_in_place() -> None:
     def shares(program: Any) -> bool:
         read = [index for step in program.steps for index in step.operands]
         return len(read) > len(set(read)) and any(step.name in fuzz.IN_PLACE for step in program.steps)
@@ -56,7 +48,7 @@ def test_programs_share_values_and_write_in_place(fuzz: Any) -> None:
     assert [(x.shape, x.dtype) for x in given] == [(x.shape, x.dtype) for x in again]
 
 
-def test_a_call_that_eager_refuses_is_left_out(fuzz: Any) -> None:
+def test_a_call_that_eager_refuses_is_left_out() -> None:
     x = torch.ones(3, 4)
     assert fuzz._runs(fuzz.Step("matmul", (0, 1)), [x, x.T])
     assert not fuzz._runs(fuzz.Step("matmul", (0, 0)), [x])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import opinfo
+import opinfo_call as calls
 import pytest
 import torch
 
@@ -18,22 +17,6 @@ from torchkiln_converters import ConverterRegistry, Support, builtin_converters,
 from torchkiln_core import Network, Value
 from torchkiln_core.layers import Unary, UnaryOp
 
-TOOLS = Path(__file__).resolve().parent.parent
-
-
-def load(name: str) -> ModuleType:
-    """A tool as a module; tools import each other by plain name, as scripts of one folder do."""
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-calls = load("opinfo_call")
-opinfo = load("opinfo")
 SETTINGS = opinfo.Settings("cpu", calls.Capture.STATIC, {"engine": "reference", "min_block_size": 1})
 X = torch.tensor([1.0, 4.0, 9.0])
 

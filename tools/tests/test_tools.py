@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
+import ci_matrix
 import pytest
+import wheel_rules
+import workspace
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 TOOLS = Path(__file__).resolve().parent.parent
 
 
-def load(name: str) -> ModuleType:
-    """A tool as a module; tools import each other by plain name, as scripts of one folder do."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-workspace = load("workspace")
-wheel_rules = load("wheel_rules")
 MEMBERS = workspace.read_packages()
 STAGES = ("torchkiln-converters", "torchkiln-lowering", "torchkiln-partitioning", "torchkiln-runtime")
 
@@ -48,7 +34,7 @@ def test_matrix_names_every_package_with_both_ends_of_python_and_torch() -> None
 def test_matrix_refuses_a_python_range_without_an_end() -> None:
     package = replace(MEMBERS["torchkiln-core"], python=SpecifierSet(">=3.11"))
     with pytest.raises(ValueError, match="upper bound"):
-        load("ci_matrix").pythons(package)
+        ci_matrix.pythons(package)
 
 
 @pytest.mark.parametrize("stage", STAGES)
