@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,13 +50,6 @@ SENTENCES = [
     "The train to Berlin leaves at noon.",
     "Our flight was delayed by three hours.",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _plain_fp32() -> Iterator[None]:
-    """Eager's convolutions on a GPU use TF32 by default, which is no truth to compare fp32 with."""
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        yield
 
 
 def on_device(example: Example, device: str) -> Example:

@@ -118,23 +118,34 @@ def test_a_stretch_in_pytorch_holds_no_dead_argument() -> None:
     assert peak_of(compiled, x) <= 2 * x.nbytes + 64
 
 
+LARGE: Mapping[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
+    "convolutions": lambda: (Middle(convolutions(64), convolutions(64)), torch.randn(16, 64, 128, 128)),
+    "transformer": lambda: (Middle(Attention(512, 8), Attention(512, 8)), torch.randn(32, 512, 512)),
+    "layers": lambda: (
+        Middle(torch.nn.Linear(512, 512), torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(512, 512))),
+        torch.randn(65536, 512),
+    ),
+    "mixed": lambda: (Mixed(), torch.randn(2048, 3, 32, 32)),
+}
+"""With activations beside which the scratch memory that an engine always has, some 8 MB, is small."""
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LARGE)
 def test_peak_of_gpu_memory(name: str) -> None:
-    model, args = MODELS[name]()
-    model, args = model.eval().cuda(), tuple(arg.cuda() for arg in args)
-    compiled = torchkiln.compile(model, args, min_block_size=1, torch_executed_ops=KEPT)
+    model, x = LARGE[name]()
+    model, x = model.eval().to("cuda", torch.float16), x.to("cuda", torch.float16)
+    compiled = torchkiln.compile(model, (x,), min_block_size=1, torch_executed_ops=KEPT)
     peaks = []
     for run in (model, compiled):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         with torch.no_grad():
-            run(*args)
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            result = run(*args)
-            torch.cuda.synchronize()
-            peaks.append(torch.cuda.max_memory_allocated() - before)
-            del result
+            for _ in range(3):  # the second captures CUDA graphs
+                run(x)
+        torch.cuda.synchronize()
+        peaks.append(torch.cuda.max_memory_allocated() - before)
     assert peaks[1] <= 1.1 * peaks[0], peaks
 
 
