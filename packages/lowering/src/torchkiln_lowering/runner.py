@@ -40,11 +40,13 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
     """
     done: list[str] = []
     changed = False
+    before: Snapshot | None = None
     for item in pipeline.passes:
-        before = Snapshot(module.graph)
+        before = before or Snapshot(module.graph)
         old = module.graph if check is no_check else copied_graph(module.graph)
         try:
-            if item.run(module):
+            edited = item.run(module)
+            if edited:
                 changed = True
                 settle(module, before)
                 check(item, old, module)
@@ -52,12 +54,20 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
         except Exception as error:
             raise pass_error(item.name, done, before, error) from error
         done.append(item.name)
+        before = None if edited else before
     return module, changed
 
 
 def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The module with a graph of its own; metadata, submodules and tensors are shared."""
-    result = torch.fx.GraphModule(module, copied_graph(module.graph))
+    """The module with a graph of its own, whose code is not generated yet; metadata, submodules and tensors are shared."""
+    graph, attributes = copied_graph(module.graph), torch.fx.Graph()
+    for node in graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            attributes.create_node(node.op, node.target)
+    attributes.output(None)
+    result = torch.fx.GraphModule(module, attributes)
+    # Not by the property, which generates code: half of the time of a copy, for a graph that is edited at once.
+    result._graph, graph.owning_module = graph, result
     result.meta = dict(module.meta)
     return result
 
@@ -88,16 +98,16 @@ def settle(module: torch.fx.GraphModule, before: Snapshot) -> None:
     """
     # This lints the graph first.
     module.graph.eliminate_dead_code(has_effects)
-    _inherit_places(module.graph)
+    _inherit_places(module.graph, before)
     _check_inputs(module.graph, before)
     _infer(module, before, fake_mode_of(module.graph))
     _check_outputs(module.graph, before)
 
 
-def _inherit_places(graph: torch.fx.Graph) -> None:
+def _inherit_places(graph: torch.fx.Graph, before: Snapshot) -> None:
     """Gives calls that a pass made without saying where they come from the place of what they read."""
     for node in graph.nodes:
-        if node.op == "call_function":
+        if node.op == "call_function" and node.name not in before:
             for key in _PLACE:
                 if key not in node.meta:
                     found = next((source.meta[key] for source in node.all_input_nodes if key in source.meta), None)
@@ -106,7 +116,7 @@ def _inherit_places(graph: torch.fx.Graph) -> None:
 
 
 def _check_removed(item: Pass, module: torch.fx.GraphModule) -> None:
-    for node in module.graph.nodes:
+    for node in module.graph.nodes if item.removes else ():
         if node.op == "call_function" and node.target in item.removes:
             raise LoweringError(f"it promised to remove {node.target}, which is still there", node=node.name, where=source_of(node))
 
@@ -144,7 +154,7 @@ def _infer_calls(module: torch.fx.GraphModule, before: Snapshot, mode: Any, move
                 node.meta["val"] = mode.from_tensor(value, static_shapes=True)
         if node.op != "call_function" or (node.meta.get("unbacked_bindings") and "val" in node.meta):
             continue
-        if moved.isdisjoint(node.all_input_nodes) and (_is_traced(node, before) or not before.is_changed(node)):
+        if (not moved or moved.isdisjoint(node.all_input_nodes)) and (_is_traced(node, before) or not before.is_changed(node)):
             continue
         if isinstance(node.target, torch._ops.HigherOrderOperator) and "val" in node.meta:
             continue

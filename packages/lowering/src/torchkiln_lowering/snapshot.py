@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.fx
 from torch.fx.node import map_arg
@@ -12,8 +11,7 @@ from torchkiln_lowering.effects import results
 from torchkiln_lowering.metadata import same_layout
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     op: str
     target: Any
     args: tuple[Any, ...]
@@ -44,9 +42,8 @@ class Snapshot:
         entry = self._entries.get(node.name)
         if entry is None or "val" not in node.meta or entry.target is not node.target:
             return True
-        sources = node.all_input_nodes
         if entry.args is node.args and entry.kwargs is node.kwargs:
-            return any(not self._is_same(source, source.name) for source in sources)
+            return any(not self._is_same(source, source.name) for source in node.all_input_nodes)
         mine, now = _signature(node.args, node.kwargs)
         theirs, then = _signature(entry.args, entry.kwargs)
         if mine != theirs or len(now) != len(then):
@@ -55,9 +52,10 @@ class Snapshot:
 
     def _is_same(self, node: torch.fx.Node, name: str) -> bool:
         entry = self._entries.get(name)
-        if entry is None or "val" not in node.meta:
+        meta = node.meta
+        if entry is None or "val" not in meta:
             return False
-        value = node.meta["val"]
+        value = meta["val"]
         return value is entry.value or same_layout(value, entry.value)
 
 
