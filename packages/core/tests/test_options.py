@@ -40,7 +40,14 @@ def test_every_keyword_finds_its_stage():
     assert options.runtime.weights == "follow"
     options.runtime.on_report("report")
     assert seen == ["report"]
-    assert options.keyed() == {"targets": ("sm_89", "sm_86"), "workspace_bytes": 1 << 30, "allow_tf32": True, "optimization_level": 0}
+    assert options.keyed() == {
+        "targets": ("sm_89", "sm_86"),
+        "workspace_bytes": 1 << 30,
+        "allow_tf32": True,
+        "optimization_level": 0,
+        "deterministic": None,
+        "benchmark": None,
+    }
 
 
 def test_sets_have_one_order_in_every_process():
@@ -60,6 +67,7 @@ def test_none_is_taken_where_it_is_the_default():
         ({"min_block_size": 0}, "min_block_size: expected at least 1, got 0"),
         ({"optimization_level": 6}, "optimization_level: expected 0 to 5, got 6"),
         ({"workspace_bytes": 0}, "workspace_bytes: expected a positive number of bytes, got 0"),
+        ({"deterministic": True, "benchmark": True}, "benchmark: expected False with deterministic=True"),
         ({"engine": "cuda"}, "engine: expected one of auto, tensorrt, reference, got 'cuda'"),
         ({"weights": "thaw"}, "weights: expected one of auto, frozen, follow, got 'thaw'"),
     ],

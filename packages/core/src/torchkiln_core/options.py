@@ -121,9 +121,27 @@ class BuildOptions:
     library: Literal["tensorrt", "tensorrt_rtx"] | None = option(
         None, "Which TensorRT library builds and runs plans; by default the one that is installed, TensorRT-RTX first.", keyed=False
     )
-    optimization_level: int | None = option(None, "TensorRT's builder optimization level, 0 to 5.", keyed=True)
+    optimization_level: int | None = option(
+        None, "TensorRT's builder optimization level, 0 to 5; TensorRT-RTX 1.6 builds the same plan at every level.", keyed=True
+    )
+    deterministic: bool | None = option(
+        None,
+        "Same inputs, same bits, in every run and process on one machine: calls whose results depend on the order of writes run in PyTorch, "
+        "all that runs in PyTorch does so under `torch.use_deterministic_algorithms(True)`, and no kernel is chosen by timing or replaced "
+        "while the program runs. By default `torchkiln.backends.deterministic`, which follows torch.",
+        keyed=True,
+    )
+    benchmark: bool | None = option(
+        None,
+        "Where TensorRT runs engines, each engine segment is timed against the same calls in PyTorch, and the faster of the two is kept; "
+        "kernels for new sizes are compiled before their first use; TensorRT for data centres times its kernels more often. By default "
+        "`torchkiln.backends.benchmark`. Nothing is timed where `deterministic` holds.",
+        keyed=True,
+    )
 
     def __post_init__(self) -> None:
+        if self.deterministic and self.benchmark:
+            raise ValueError("benchmark: expected False with deterministic=True, got True: what is faster differs from process to process")
         if self.library not in (None, "tensorrt", "tensorrt_rtx"):
             raise ValueError(f"library: expected one of tensorrt, tensorrt_rtx, got {self.library!r}")
         if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:

@@ -25,6 +25,8 @@ _FIXES = {
     "symint": "take the number from a tensor's shape instead of computing or reading it elsewhere",
     "range": "give the dimension a maximum in dynamic_shapes, or bound the size with torch._check",
     "constant": "nothing: it depends on weights only; compute it once in __init__ to save its time",
+    "deterministic": "write where no two indices are equal with an operator that does not scatter, such as slices or torch.where",
+    "benchmark": "nothing: it is faster in PyTorch on this GPU; benchmark=False does not measure",
     "build-failed": "keep the call in PyTorch with torch_executed_ops to silence the warning, and report the message",
 }
 
