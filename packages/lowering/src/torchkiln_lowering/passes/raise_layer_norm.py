@@ -1,105 +1,147 @@
-"""Layer normalization as written by hand, as the one operator that converters have a layer for."""
+"""Layer and group normalization as written by hand, as the operators that converters have a layer for."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx
 
-from torchkiln_core.call import OpCall
-from torchkiln_lowering.metadata import known_equal, same_layout
-from torchkiln_lowering.passes.context import is_accepted
-from torchkiln_lowering.passes.products import is_call, plus_number
+from torchkiln_lowering.metadata import is_contiguous, known_equal, same_layout
+from torchkiln_lowering.passes.context import put
+from torchkiln_lowering.passes.products import is_call
+from torchkiln_lowering.passes.statistics import mean_of, mean_square, only_reader, other_operand, quotients, rooted, variance_of
+from torchkiln_lowering.trace import without_new_guards
 
 aten = torch.ops.aten
 
+_RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+
 
 def raise_layer_norm(module: torch.fx.GraphModule) -> bool:
-    """``(x - mean(x)) / sqrt(var(x) + eps)`` over the last dimension, with weight and bias if they follow, as ``layer_norm``.
+    """``(x - mean(x)) / sqrt(var(x) + eps)`` over the last dimensions, with weight and bias if they follow, as ``layer_norm``.
 
     fp32 only: in a half dtype the operator's statistics are fp32, which the hand-written ones are not.
     """
     changed = False
-    for node in list(module.graph.nodes):
-        found = _match(node)
+    for node in quotients(module.graph):
+        found = _standardized(node)
         if found is None:
             continue
-        x, eps = found
-        last, weight, bias = _affine(node, x.meta["val"].shape[-1])
-        with module.graph.inserting_before(last):
-            new = module.graph.call_function(aten.layer_norm.default, (x, [x.meta["val"].shape[-1]], weight, bias, eps))
-        new.meta = dict(last.meta)
-        if is_accepted(module, new):
-            last.replace_all_uses_with(new)
-            changed = True
-        else:
-            module.graph.erase_node(new)
+        sizes = found.x.meta["val"].shape[-found.dims :]
+        if not all(isinstance(size, int) for size in sizes):
+            continue
+        last, weight, bias = _affine(node, lambda shape, sizes=sizes: known_equal(shape, sizes))
+        changed = put(module, last, aten.layer_norm.default, (found.x, list(sizes), weight, bias, found.eps)) or changed
     return changed
 
 
-def _match(node: torch.fx.Node) -> tuple[torch.fx.Node, float] | None:
-    """``x`` and ``eps`` of ``centred / sqrt(variance + eps)`` or ``centred * rsqrt(variance + eps)``."""
-    if not is_call(node, aten.div.Tensor, aten.mul.Tensor) or len(node.args) != 2:
-        return None
-    root = aten.sqrt.default if node.target is aten.div.Tensor else aten.rsqrt.default
-    pairs = [node.args] if node.target is aten.div.Tensor else [node.args, node.args[::-1]]
-    for centred, scale in pairs:
-        shifted = plus_number(scale.args[0]) if isinstance(scale, torch.fx.Node) and is_call(scale, root) else None
-        x = _centred(centred)
-        if shifted is not None and x is not None and _is_variance(shifted[0], centred, x):
-            return x, shifted[1]
+def raise_group_norm(module: torch.fx.GraphModule) -> bool:
+    """Layer normalization without weights between reshapes to ``[N, groups, *]`` and back to ``[N, C, *]`` as ``group_norm``.
+
+    Weight and bias per channel are taken in where they follow in fp32: in a half dtype every step of them is rounded.
+    """
+    changed = False
+    for node in [*quotients(module.graph), *module.graph.find_nodes(op="call_function", target=aten.layer_norm.default)]:
+        found = _standardized(node) or _plain_layer_norm(node)
+        back = only_reader(node, *_RESHAPES)
+        if found is None or back is None or not _is_grouping(found, back):
+            continue
+        image = found.x.args[0]
+        channels = image.meta["val"].shape[1]
+        last, weight, bias = back, None, None
+        if image.meta["val"].dtype == torch.float32:
+            last, weight, bias = _affine(back, lambda shape, back=back: _is_per_channel(shape, back.meta["val"].shape))
+        flat = [item and _flat(module.graph, last, item, channels) for item in (weight, bias)]
+        groups = found.x.meta["val"].shape[1]
+        if put(module, last, aten.group_norm.default, (image, groups, *flat, found.eps)):
+            changed = True
+            continue
+        for item in flat:
+            if item is not None and not item.users:
+                module.graph.erase_node(item)
+    return changed
+
+
+class _Standardized(NamedTuple):
+    """``(x - mean) / sqrt(var + eps)`` over the last ``dims`` dimensions of ``x``."""
+
+    x: Any
+    dims: int
+    eps: float
+
+
+def _standardized(node: torch.fx.Node) -> _Standardized | None:
+    for centred, spread, eps in rooted(node):
+        if not is_call(centred, aten.sub.Tensor) or centred.kwargs:
+            continue
+        x = centred.args[0]
+        mean = mean_of(centred.args[1])
+        if not isinstance(x, torch.fx.Node) or mean is None or mean[0] is not x or x.meta["val"].dtype != torch.float32:
+            continue
+        count = mean[1]
+        if not same_layout(x.meta["val"], node.meta["val"]) or not same_layout(x.meta["val"], centred.meta["val"]):
+            continue
+        if variance_of(spread) == (x, count) or mean_square(spread) == (centred, count):
+            return _Standardized(x, count, eps)
     return None
 
 
-def _centred(node: Any) -> torch.fx.Node | None:
-    """``x`` of ``x - mean(x)`` over the last dimension, fp32 and of static width."""
-    if not is_call(node, aten.sub.Tensor) or node.kwargs or len(node.args) != 2:
+def _plain_layer_norm(node: torch.fx.Node) -> _Standardized | None:
+    """A call of ``layer_norm`` without weight and bias."""
+    if not is_call(node, aten.layer_norm.default) or any(item is not None for item in node.args[2:4]) or node.kwargs:
         return None
-    x, mean = node.args
-    if not isinstance(x, torch.fx.Node) or not _is_mean(mean, x) or not same_layout(x.meta["val"], node.meta["val"]):
-        return None
-    value = x.meta["val"]
-    return x if value.dtype == torch.float32 and value.dim() > 0 and isinstance(value.shape[-1], int) else None
+    sizes = node.args[1]
+    return _Standardized(node.args[0], len(sizes), float(node.args[4]) if len(node.args) > 4 else 1e-5)  # type: ignore[arg-type]
 
 
-def _is_mean(node: Any, x: Any) -> bool:
-    if not is_call(node, aten.mean.dim) or node.args[0] is not x:
+def _is_grouping(found: _Standardized, back: torch.fx.Node) -> bool:
+    """Whether ``found`` normalizes ``[N, groups, *]`` made of a contiguous ``[N, C, *]``, and ``back`` has that shape again."""
+    grouped = found.x
+    image = grouped.args[0] if is_call(grouped, *_RESHAPES) else None
+    if not isinstance(image, torch.fx.Node):
         return False
-    arguments = OpCall.from_node(node).arguments
-    return _is_last(arguments["dim"], x) and arguments["keepdim"] is True and arguments["dtype"] in (None, x.meta["val"].dtype)
-
-
-def _is_last(dims: Any, x: torch.fx.Node) -> bool:
-    rank = x.meta["val"].dim()
-    return dims is not None and [int(dim) % rank for dim in dims] == [rank - 1]
-
-
-def _is_variance(node: torch.fx.Node, centred: Any, x: torch.fx.Node) -> bool:
-    if is_call(node, aten.var.correction) and node.args[0] is x:
-        arguments = OpCall.from_node(node).arguments
-        return _is_last(arguments["dim"], x) and arguments["keepdim"] is True and arguments["correction"] == 0
-    if not is_call(node, aten.mean.dim):
+    value, groups = image.meta["val"], grouped.meta["val"]
+    if groups.dim() != found.dims + 2 or value.dim() < 2 or not is_contiguous(value):
         return False
-    square = node.args[0]
-    power = is_call(square, aten.pow.Tensor_Scalar) and square.args == (centred, 2)  # type: ignore[union-attr]
-    return (power or (is_call(square, aten.mul.Tensor) and square.args == (centred, centred))) and _is_mean(node, square)  # type: ignore[union-attr]
+    count, channels = groups.shape[1], value.shape[1]
+    whole = isinstance(count, int) and isinstance(channels, int) and count > 0 and channels % count == 0
+    return whole and known_equal(groups.shape[:1], value.shape[:1]) and same_layout(back.meta["val"], value)
 
 
-def _affine(node: torch.fx.Node, width: int) -> tuple[torch.fx.Node, torch.fx.Node | None, torch.fx.Node | None]:
-    """The last call of the normalization, and its weight and bias ``[width]``: a product and a sum that alone read what comes before."""
-    scaled, weight = _next(node, aten.mul.Tensor, width)
-    shifted, bias = _next(scaled, aten.add.Tensor, width)
+def _is_per_channel(shape: Sequence[Any], image: Sequence[Any]) -> bool:
+    """Whether a shape broadcasts over ``[N, C, *]`` and tells channels apart only."""
+    missing = len(image) - len(shape)
+    if missing not in (0, 1):
+        return False
+    return known_equal([*[1] * missing, *shape], [1, image[1], *[1] * (len(image) - 2)])
+
+
+def _flat(graph: torch.fx.Graph, anchor: torch.fx.Node, parameter: torch.fx.Node, channels: int) -> torch.fx.Node:
+    """A parameter per channel as ``[C]``: what it is a view of, where that has this shape."""
+    source = parameter.args[0] if is_call(parameter, *_RESHAPES) else None
+    for flat in (source, parameter):
+        if isinstance(flat, torch.fx.Node) and known_equal(flat.meta["val"].shape, [channels]):
+            return flat
+    with without_new_guards(parameter.meta["val"].fake_mode):
+        fake = aten.reshape.default(parameter.meta["val"], [channels])
+    with graph.inserting_before(anchor):
+        reshaped = graph.call_function(aten.reshape.default, (parameter, [channels]))
+    reshaped.meta["val"] = fake
+    return reshaped
+
+
+def _affine(node: torch.fx.Node, fits: Any) -> tuple[torch.fx.Node, torch.fx.Node | None, torch.fx.Node | None]:
+    """The last call of a normalization, and its weight and bias: a product and a sum that alone read what comes before."""
+    scaled, weight = _next(node, aten.mul.Tensor, fits)
+    shifted, bias = _next(scaled, aten.add.Tensor, fits)
     return shifted, weight, bias
 
 
-def _next(node: torch.fx.Node, target: Any, width: int) -> tuple[torch.fx.Node, torch.fx.Node | None]:
-    user = next(iter(node.users), None)
-    if user is None or len(node.users) != 1 or not is_call(user, target) or user.kwargs or len(user.args) != 2:
+def _next(node: torch.fx.Node, target: Any, fits: Any) -> tuple[torch.fx.Node, torch.fx.Node | None]:
+    user = only_reader(node, target)
+    other = other_operand(user, node)
+    if user is None or other is None or other.meta["val"].dtype != torch.float32 or not fits(other.meta["val"].shape):
         return node, None
-    other = user.args[1] if user.args[0] is node else user.args[0]
-    if not isinstance(other, torch.fx.Node) or other is node:
-        return node, None
-    value = other.meta["val"]
-    fits = isinstance(value, torch.Tensor) and value.dtype == torch.float32 and known_equal(value.shape, [width])
-    return (user, other) if fits else (node, None)
+    return user, other
