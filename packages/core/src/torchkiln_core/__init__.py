@@ -31,6 +31,7 @@ from torchkiln_core.options import (
 )
 from torchkiln_core.partition import Partition, Segment
 from torchkiln_core.plan import Binding, Plan, Target
+from torchkiln_core.profile import Profile
 from torchkiln_core.program import InputKind, Program, ProgramInput
 from torchkiln_core.record import from_record, network_key, on_host, to_record
 from torchkiln_core.rejection import Rejection, SupportOracle
@@ -66,6 +67,7 @@ __all__ = [
     "PlanError",
     "PlanFormatError",
     "PlanTargetMismatch",
+    "Profile",
     "Program",
     "ProgramInput",
     "Rejection",

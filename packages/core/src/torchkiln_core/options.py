@@ -15,6 +15,8 @@ from typing import Any, Literal, cast
 
 import torch
 
+from torchkiln_core.profile import Profile
+
 
 def option(default: Any, doc: str, *, keyed: bool) -> Any:
     """A field of an options class with its documentation and whether it enters the plan key."""
@@ -138,6 +140,12 @@ class BuildOptions:
         "`torchkiln.backends.benchmark`. Nothing is timed where `deterministic` holds.",
         keyed=True,
     )
+    profiles: tuple[Profile, ...] = option(
+        (),
+        "Named ranges of the dynamic dimensions, as `torchkiln.Profile`: one plan is built for each, and a call runs on the tightest that "
+        "takes its sizes. Sizes in none of them are outside.",
+        keyed=False,
+    )
 
     def __post_init__(self) -> None:
         if self.deterministic and self.benchmark:
@@ -148,6 +156,9 @@ class BuildOptions:
             raise ValueError(f"optimization_level: expected 0 to 5, got {self.optimization_level}")
         if self.workspace_bytes is not None and self.workspace_bytes <= 0:
             raise ValueError(f"workspace_bytes: expected a positive number of bytes, got {self.workspace_bytes}")
+        names = [profile.name for profile in self.profiles]
+        if len(set(names)) != len(names):
+            raise ValueError(f"profiles: expected different names, got {', '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +183,26 @@ class RuntimeOptions:
         "launched one by one in every run.",
         keyed=False,
     )
+    out_of_profile: Literal["auto", "error", "torch", "rebuild"] = option(
+        "auto",
+        "What a call does whose sizes are outside what was compiled: `error` raises `ShapeOutOfProfile`, `torch` runs it in PyTorch, "
+        "`rebuild` compiles once more for a range that holds its sizes, and keeps that. `auto`: `error` ahead of time, `torch` under "
+        "torch.compile, whose guards have let the call pass.",
+        keyed=False,
+    )
+    specialize: int | None = option(
+        None,
+        "After this many calls of an engine at one set of shapes, build a static plan for them in a background thread and run them on it "
+        "from then on; `None` never does.",
+        keyed=False,
+    )
+    specialize_limit: int = option(8, "Static plans that `specialize` keeps for one engine; the one unused for longest goes.", keyed=False)
+    kernel_specialization: Literal["auto", "lazy", "eager", "none"] = option(
+        "auto",
+        "When TensorRT-RTX compiles kernels for the sizes of a dynamic engine: `lazy` runs general ones until those are ready, `eager` "
+        "waits for them, `none` never does. `auto` is `lazy`.",
+        keyed=False,
+    )
     torch_segments: Literal["eager", "inductor"] = option(
         "eager",
         "How segments in PyTorch run: call by call, or compiled by inductor when they first run, in the process that compiled them; a "
@@ -188,10 +219,16 @@ class RuntimeOptions:
             "weights": ("auto", "frozen", "follow"),
             "cuda_graphs": ("auto", "off"),
             "torch_segments": ("eager", "inductor"),
+            "out_of_profile": ("auto", "error", "torch", "rebuild"),
+            "kernel_specialization": ("auto", "lazy", "eager", "none"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.specialize is not None and self.specialize < 1:
+            raise ValueError(f"specialize: expected a number of calls of at least 1, or None, got {self.specialize}")
+        if self.specialize_limit < 1:
+            raise ValueError(f"specialize_limit: expected at least 1, got {self.specialize_limit}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,16 @@ def evaluate(size: Size, symbols: Mapping[str, int]) -> int:
     return int(result)
 
 
+def linear(size: Size) -> tuple[int, int, str] | None:
+    """``(a, b, symbol)`` where ``size`` is ``a * symbol + b`` with ``a`` other than 0."""
+    if isinstance(size, int) or len(size.free_symbols) != 1:
+        return None
+    (symbol,) = size.free_symbols
+    offset, rest = sympy.expand(size).as_coeff_Add()
+    factor, base = rest.as_coeff_Mul()
+    return (int(factor), int(offset), symbol.name) if base == symbol and factor.is_Integer and offset.is_Integer else None
+
+
 def bind_sizes(sizes: Iterable[Size], values: Iterable[int]) -> dict[sympy.Expr, sympy.Expr]:
     """What expressions are worth where ``sizes`` have the given values: the sizes themselves, and symbols that one of them determines."""
     known: dict[sympy.Expr, sympy.Expr] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -10,6 +10,8 @@ import torch
 @dataclass(frozen=True, slots=True)
 class DimRange:
     """A dynamic dimension: one symbol (or expression over symbols) and the sizes it may take.
+
+    ``assumed`` says that ``max`` is a default, since nothing bounds the dimension above.
 
     Raises:
         ValueError: Not ``0 <= min <= opt <= max``.
@@ -19,6 +21,7 @@ class DimRange:
     min: int
     opt: int
     max: int
+    assumed: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.min <= self.opt <= self.max:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +13,10 @@ from torch.export import ExportedProgram
 from torchkiln.capture import Captured, capture, export_model
 from torchkiln.compiled_module import CompiledModule
 from torchkiln.inputs import Input, examples_of
+from torchkiln.out_of_profile import InPyTorch, Rebuild
 from torchkiln.stages import Compiler
-from torchkiln_core import Options
+from torchkiln.widening import sizes_in, widened_shapes
+from torchkiln_core import ExportError, Options
 
 
 def compile(
@@ -42,13 +46,55 @@ def compile(
     """
     settings = Options.from_keywords(options)
     compiler = Compiler(settings)
-    captured = capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs))
+    return _finish(compiler, model, capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs)), settings)
+
+
+def _finish(compiler: Compiler, model: Any, captured: Captured, settings: Options) -> CompiledModule:
+    """The stages behind the capture."""
     program = compiler.build(compiler.lower(captured.program))
     if settings.runtime.on_report is not None:
         settings.runtime.on_report(program.report)
-    follow = settings.runtime.weights == "follow"
-    # Without an engine the model itself is at least as fast as its decomposed graph; an ExportedProgram is such a graph anyway.
-    return CompiledModule(captured, program, follow=follow, own=None if program.segments or isinstance(model, ExportedProgram) else model)
+    compiled = CompiledModule(captured, program, follow=settings.runtime.weights == "follow")
+    if not program.segments and not isinstance(model, ExportedProgram):
+        # Without an engine the model itself is at least as fast as its decomposed graph; an ExportedProgram is such a graph anyway.
+        compiled.run_as(model)
+    match settings.runtime.out_of_profile:
+        case "torch":
+            compiled.send_elsewhere(InPyTorch(model))
+        case "rebuild":
+            compiled.send_elsewhere(Rebuild(functools.partial(_compile_wider, model, compiled, settings)))
+    return compiled
+
+
+def _compile_wider(
+    model: Any, compiled: CompiledModule, settings: Options, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> CompiledModule:
+    """The model once more, for ranges that hold the sizes of a call, or for these sizes alone where it allows no range.
+
+    Raises:
+        CompileError: A stage refused.
+        ValueError: Weights have changed, and the program is frozen.
+    """
+    compiled.check_unchanged()
+    convention = compiled.captured.convention
+    once = dataclasses.replace(
+        settings,
+        runtime=dataclasses.replace(settings.runtime, out_of_profile="error"),
+        build=dataclasses.replace(settings.build, profiles=()),
+    )
+    compiler = Compiler(once)
+    if isinstance(model, ExportedProgram):
+        sizes = sizes_in(convention.checks, convention.arrange(args, kwargs))
+        with compiler.clock.measure("export"), compiler.debug.watch("export"):
+            return _finish(compiler, model, capture(model, model, sizes), once)
+    shapes = widened_shapes(convention, convention.arrange(args, kwargs))
+    try:
+        captured = capture_model(compiler, model, (args, kwargs, shapes, None))
+    except ExportError:
+        if shapes is None:
+            raise
+        captured = capture_model(compiler, model, (args, kwargs, None, None))
+    return _finish(compiler, model, captured, once)
 
 
 def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any, Any]) -> Captured:

@@ -77,19 +77,21 @@ def export_model(
     return exported
 
 
-def capture(exported: ExportedProgram, model: object) -> Captured:
+def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] | None = None) -> Captured:
     """The program and calling convention of an exported model.
 
     Args:
         exported: Its weights are the live tensors of the user's module.
         model: What the user gave; weights are read from it when it is a module.
+        sizes: Sizes that the default ranges of unbounded dimensions must hold, by symbol.
 
     Raises:
         ExportError: The graph takes or returns objects that are no tensors or plain values.
     """
     functional = _functional(exported, model)
     shown_names = rename_placeholders(functional)
-    convention, module = read_convention(functional, _parameter_names(model), shown_names)
+    dims = ranges_of(functional.graph_module, functional.range_constraints, sizes)
+    convention, module = read_convention(functional, _parameter_names(model), (shown_names, dims))
     mutated = set(convention.mutated_buffers)
     inputs: list[ProgramInput] = []
     weight_targets: dict[str, str] = {}
@@ -113,7 +115,7 @@ def capture(exported: ExportedProgram, model: object) -> Captured:
     def weights() -> dict[str, torch.Tensor]:
         return {name: source.read(target) for name, target in weight_targets.items()}
 
-    program = Program(module, tuple(inputs), weights(), ranges_of(module, functional.range_constraints))
+    program = Program(module, tuple(inputs), weights(), dims)
     return Captured(program, convention, weights, lambda: tuple(source.read(target) for target in convention.mutated_buffers))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch.fx
 from torch.export.graph_signature import ConstantArgument
 
 from torchkiln_core import DimRange, ExportError, ShapeOutOfProfile, Size
-from torchkiln_core.size import evaluate, size_of, sizes_of, symbols_of
+from torchkiln_core.size import evaluate, linear, size_of, sizes_of, symbols_of
 
 Constant = None | bool | int | float | str | torch.dtype | torch.device
 
@@ -92,16 +92,87 @@ class ArgumentCheck:
         if isinstance(expected, sympy.Symbol):
             bounds = self.dims[expected.name]
             if not bounds.min <= got <= bounds.max:
-                raise ShapeOutOfProfile(
-                    f"argument {self.name}{place}: expected {bounds.min} to {bounds.max}, got {got}; "
-                    "widen min and max of this dimension in dynamic_shapes and compile again"
-                )
+                raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {bounds.min} to {bounds.max}, got {got}; {_widen(bounds)}")
             if symbols.setdefault(expected.name, got) != got:
                 raise ShapeOutOfProfile(
                     f"argument {self.name}{place}: expected {symbols[expected.name]} as in an earlier argument, got {got}"
                 )
-        elif all(name in symbols for name in symbols_of(expected)) and (size := evaluate(expected, symbols)) != got:
-            raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {expected} = {size}, got {got}")
+        elif all(name in symbols for name in symbols_of(expected)):
+            if (size := evaluate(expected, symbols)) != got:
+                raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {expected} = {size}, got {got}")
+        elif (line := linear(expected)) is not None:
+            factor, offset, symbol = line
+            value, rest = divmod(got - offset, factor)
+            bounds = self.dims[symbol]
+            if rest or not bounds.min <= value <= bounds.max:
+                raise ShapeOutOfProfile(
+                    f"argument {self.name}{place}: expected {expected} with {symbol} from {bounds.min} to {bounds.max}, got {got}; "
+                    f"{_widen(bounds)}"
+                )
+            symbols[symbol] = value
+
+
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_KNOWN = 4096
+"""Sets of shapes that are remembered as right."""
+
+
+class ArgumentChecks:
+    """The checks of all flat arguments of a call; for shapes that passed before, one look-up.
+
+    Args:
+        checks: One per flat argument.
+    """
+
+    def __init__(self, checks: Sequence[ArgumentCheck]) -> None:
+        self._checks = tuple(checks)
+        self._tensors = tuple(index for index, check in enumerate(checks) if check.kind == "tensor")
+        self._others = tuple((index, check) for index, check in enumerate(checks) if check.kind != "tensor")
+        # With integers among the arguments, sizes may depend on their values.
+        self._quick = all(check.is_constant for _, check in self._others)
+        self._known: set[Any] = set()
+
+    def __call__(self, flat: Sequence[Any]) -> None:
+        """Checks the arguments.
+
+        Raises:
+            TypeError: Not a tensor, or not an integer.
+            ValueError: Another constant, dtype, device or rank.
+            ShapeOutOfProfile: A size outside its range, or different from an equal one.
+        """
+        key = _fingerprint([flat[index] for index in self._tensors]) if self._quick else None
+        if key is not None and key in self._known:
+            for index, check in self._others:
+                check(flat[index], {})
+            return
+        symbols: dict[str, int] = {}
+        for check, value in zip(self._checks, flat, strict=True):
+            check(value, symbols)
+        for check, value in zip(self._checks, flat, strict=True):
+            # A size in several symbols may stand before the dimensions that they are read from.
+            check(value, symbols)
+        if key is not None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known.add(key)
+
+
+def _fingerprint(tensors: Sequence[Any]) -> Hashable | None:
+    """All that the checks look at; ``None`` where one is no plain tensor."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN or wrapped(tensor):
+            return None
+    return tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.layout) for tensor in tensors])
+
+
+def _widen(bounds: DimRange) -> str:
+    why = (
+        f"{bounds.max} is the default for a dimension without a maximum: give it one"
+        if bounds.assumed
+        else "widen min and max of this dimension"
+    )
+    return f"{why} in dynamic_shapes and compile again, or compile with out_of_profile='torch' or 'rebuild'"
 
 
 def check_of(name: str, spec: Any, node: torch.fx.Node | None, dims: Mapping[str, DimRange]) -> ArgumentCheck:

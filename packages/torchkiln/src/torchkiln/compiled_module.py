@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -11,9 +11,10 @@ import torch
 from torchkiln.capture import Captured
 from torchkiln.compiled_program import CompiledProgram, StitchedProgram
 from torchkiln.convention import CallingConvention
+from torchkiln.out_of_profile import Elsewhere
 from torchkiln.report import Report
 from torchkiln.weights import WeightWatch
-from torchkiln_core import ExportError
+from torchkiln_core import ExportError, ShapeOutOfProfile
 
 
 class CallableProgram(torch.nn.Module):
@@ -79,18 +80,26 @@ class CompiledModule(CallableProgram):
         captured: The captured model.
         program: What was built of it.
         follow: Whether every call looks for changed weights.
-        own: The user's model, where it runs in place of the program.
     """
 
-    def __init__(self, captured: Captured, program: CompiledProgram, *, follow: bool, own: Callable[..., Any] | None = None) -> None:
+    def __init__(self, captured: Captured, program: CompiledProgram, *, follow: bool) -> None:
         super().__init__(captured.convention, program.run, program.partition.program.user_inputs, captured.read_state)
         self._captured = captured
         self._program = program
         self._watch = WeightWatch(captured.read_weights())
         self._follow = follow
-        # In a tuple, so that its parameters are not parameters of this module.
-        self._own = () if own is None else (own,)
+        self._own: tuple[Callable[..., Any], ...] = ()
+        self._elsewhere: Elsewhere | None = None
         self._lock = threading.Lock()
+
+    def run_as(self, model: Callable[..., Any]) -> None:
+        """Runs every call as the user's model, in place of the program."""
+        # In a tuple, so that its parameters are not parameters of this module.
+        self._own = (model,)
+
+    def send_elsewhere(self, elsewhere: Elsewhere) -> None:
+        """Runs calls there whose sizes are outside of what was compiled."""
+        self._elsewhere = elsewhere
 
     @property
     def report(self) -> Report:
@@ -101,6 +110,29 @@ class CompiledModule(CallableProgram):
     def parts(self) -> tuple[Captured, CompiledProgram]:
         """What the module was made of; what ``torchkiln.save`` writes."""
         return self._captured, self._program
+
+    @property
+    def captured(self) -> Captured:
+        """The model as it was captured."""
+        return self._captured
+
+    def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the sizes of a call are in the range that was compiled."""
+        if self._own:
+            return True
+        try:
+            self._convention.flatten(args, kwargs)
+        except ShapeOutOfProfile:
+            return False
+        return True
+
+    def check_unchanged(self) -> None:
+        """Raises ``ValueError`` when weights have changed that this program does not follow: a second one would have others."""
+        if not self._follow and (changed := self._watch.changed(self._captured.read_weights())):
+            raise ValueError(
+                f"weights {', '.join(sorted(changed)[:3])} have changed since the compilation, which is frozen; "
+                "call refresh(), or compile with weights='follow'"
+            )
 
     def refresh(self) -> None:
         """Re-reads the weights of the original module and rebuilds the engines that use changed ones.
@@ -114,6 +146,8 @@ class CompiledModule(CallableProgram):
             if changed:
                 self._program.replace_weights(weights, changed)
                 self._watch.remember(weights)
+        if self._elsewhere is not None:
+            self._elsewhere.refresh()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As ``CallableProgram.forward``; notices changed weights first where ``weights="follow"``.
@@ -125,7 +159,13 @@ class CompiledModule(CallableProgram):
                 return self._own[0](*args, **kwargs)
         if self._follow:
             self.refresh()
-        return super().forward(*args, **kwargs)
+        if self._elsewhere is None:
+            return super().forward(*args, **kwargs)
+        try:
+            return super().forward(*args, **kwargs)
+        except ShapeOutOfProfile as error:
+            # Nothing of the call has been seen outside: results are written back at its end only.
+            return self._elsewhere(error, args, kwargs)
 
 
 class LoadedModule(CallableProgram):

@@ -16,11 +16,11 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, InputS
 from torch.utils import _pytree as pytree
 
 from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
-from torchkiln.checks import ArgumentCheck, check_of
-from torchkiln.ranges import ranges_of
+from torchkiln.checks import ArgumentCheck, ArgumentChecks, check_of
 from torchkiln_core import DimRange, ExportError
 
 _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
+_USUAL = frozenset({*_LEAVES, torch.nn.Parameter})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LeafForm:
         if len(args) != self.positional or tuple(kwargs) != self.keywords:
             return None
         flat = [*args, *kwargs.values()]
-        return flat if all(isinstance(value, _LEAVES) for value in flat) else None
+        return flat if all(type(value) in _USUAL or isinstance(value, _LEAVES) for value in flat) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class CallingConvention:
         outputs: For each flat output, where it comes from.
         epilogue: Graph of view operators that re-creates outputs which alias inputs, buffers or other outputs.
         leaf_form: The quick way to flatten, where the arguments are no containers.
+        check: All ``checks`` at once.
     """
 
     in_spec: pytree.TreeSpec
@@ -76,9 +77,11 @@ class CallingConvention:
     outputs: tuple[OutputRef, ...]
     epilogue: Epilogue | None = field(default=None)
     leaf_form: LeafForm | None = field(init=False)
+    check: ArgumentChecks = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "leaf_form", LeafForm.of(self.in_spec))
+        object.__setattr__(self, "check", ArgumentChecks(self.checks))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Flat arguments in the order of compile time, checked.
@@ -88,15 +91,21 @@ class CallingConvention:
             ValueError: A constant argument, dtype, device or rank other than at compile time.
             ShapeOutOfProfile: A size outside what was compiled.
         """
-        flat = None if self.leaf_form is None else self.leaf_form.flatten(args, kwargs)
-        if flat is None:
-            flat, spec = pytree.tree_flatten((args, dict(kwargs)))
-            if spec != self.in_spec:
-                flat = self._rearrange(args, kwargs)
-        symbols: dict[str, int] = {}
-        for check, value in zip(self.checks, flat, strict=True):
-            check(value, symbols)
+        flat = self.arrange(args, kwargs)
+        self.check(flat)
         return flat
+
+    def arrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Flat arguments in the order of compile time, as they are.
+
+        Raises:
+            TypeError: Another structure than at compile time.
+        """
+        flat = None if self.leaf_form is None else self.leaf_form.flatten(args, kwargs)
+        if flat is not None:
+            return flat
+        flat, spec = pytree.tree_flatten((args, dict(kwargs)))
+        return flat if spec == self.in_spec else self._rearrange(args, kwargs)
 
     def check_memory(self, flat: Sequence[Any], state: Sequence[torch.Tensor]) -> None:
         """Refuses a changed argument that shares memory with another: eager shows the change in both, a functional graph does not.
@@ -149,21 +158,24 @@ class CallingConvention:
 
 
 def read_convention(
-    exported: ExportedProgram, parameter_names: Sequence[str] | None, shown_names: Mapping[str, str]
+    exported: ExportedProgram,
+    parameter_names: Sequence[str] | None,
+    inputs: tuple[Mapping[str, str], Mapping[str, DimRange]],
 ) -> tuple[CallingConvention, torch.fx.GraphModule]:
     """The convention of a functional exported program, and its graph, changed in place to return what the convention needs.
 
     Args:
         exported: Functional.
         parameter_names: Names of the model's positional parameters.
-        shown_names: What the user calls a placeholder, where that is not its name.
+        inputs: What the user calls a placeholder, where that is not its name, and the range of every symbol.
 
     Raises:
         ExportError: An argument or result that is no tensor, number, string or ``None``.
     """
     module = exported.graph_module
     specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
-    checks = _take_constants_out(module, specs, ranges_of(module, exported.range_constraints), shown_names)
+    shown_names, dims = inputs
+    checks = _take_constants_out(module, specs, dims, shown_names)
     positions = tuple(index for index, check in enumerate(checks) if not check.is_constant)
     names = tuple(_argument_name(specs[index]) for index in positions)
     buffers = _mutated_buffers(exported.graph_signature)

@@ -16,11 +16,16 @@ DEFAULT_GROWTH = 8
 DEFAULT_FLOOR = 64
 
 
-def ranges_of(module: torch.fx.GraphModule, constraints: Mapping[Any, Any] | None = None) -> Mapping[str, DimRange]:
+def ranges_of(
+    module: torch.fx.GraphModule, constraints: Mapping[Any, Any] | None = None, sizes: Mapping[str, int] | None = None
+) -> Mapping[str, DimRange]:
     """Range of each symbol in the placeholders' shapes; ``opt`` is the example size.
 
-    ``constraints`` are the ranges that the user declared, by symbol. Tracing itself assumes sizes of at least 2, and so the shape
-    environment's own ranges are narrower.
+    Args:
+        module: The graph.
+        constraints: The ranges that the user declared, by symbol. Tracing itself assumes sizes of at least 2, and so the shape
+            environment's own ranges are narrower.
+        sizes: Sizes that the default of an unbounded dimension must hold, by symbol.
     """
     ranges: dict[str, DimRange] = {}
     for node in module.graph.nodes:
@@ -28,7 +33,7 @@ def ranges_of(module: torch.fx.GraphModule, constraints: Mapping[Any, Any] | Non
             for size in _symbolic_sizes(node.meta.get("val")):
                 for symbol in size.node.expr.free_symbols:
                     if symbol.name not in ranges:
-                        ranges[symbol.name] = _range(symbol, size.node.shape_env, constraints or {})
+                        ranges[symbol.name] = _range(symbol, size.node.shape_env, constraints or {}, (sizes or {}).get(symbol.name, 1))
     return ranges
 
 
@@ -37,7 +42,7 @@ def _symbolic_sizes(value: Any) -> list[torch.SymInt]:
     return [size for size in sizes if isinstance(size, torch.SymInt)]
 
 
-def _range(symbol: Any, shape_env: ShapeEnv | None, constraints: Mapping[Any, Any]) -> DimRange:
+def _range(symbol: Any, shape_env: ShapeEnv | None, constraints: Mapping[Any, Any], held: int) -> DimRange:
     if shape_env is None:
         raise InternalError(f"symbol {symbol}: no shape environment")
     bounds = constraints.get(symbol) or shape_env.var_to_range[symbol]
@@ -46,9 +51,10 @@ def _range(symbol: Any, shape_env: ShapeEnv | None, constraints: Mapping[Any, An
     low = max(0, low)
     high = int(bounds.upper) if bounds.upper.is_Integer else None
     # torch writes "no bound" as the largest int64 as well as as infinity.
-    if high is None or high >= 2**31:
-        high = max(DEFAULT_GROWTH * hint, DEFAULT_FLOOR, low)
-    return DimRange(symbol.name, low, min(max(hint, low), high), high)
+    unbounded = high is None or high >= 2**31
+    if high is None or unbounded:
+        high = max(DEFAULT_GROWTH * hint, DEFAULT_FLOOR, low, 1 << (held - 1).bit_length())
+    return DimRange(symbol.name, low, min(max(hint, low), high), high, assumed=unbounded)
 
 
 def _hint(symbol: Any, shape_env: ShapeEnv) -> int:
