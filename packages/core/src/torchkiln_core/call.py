@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._ops import OpOverload
 
 from torchkiln_core.errors import InternalError
 
@@ -73,49 +74,62 @@ class OpCall:
         """
         if node.op != "call_function" or not callable(node.target):
             raise InternalError(f"node {node.name}: expected a call_function, got {node.op}", where=source_of(node))
-        if isinstance(node.target, torch._ops.OpOverload):
-            arguments = _by_schema(node, node.target._schema)
+        target, meta = node.target, node.meta
+        if isinstance(target, OpOverload):
+            arguments = _by_schema(node, target)
         else:
             arguments = {str(index): arg for index, arg in enumerate(node.args)} | dict(node.kwargs)
-        if "val" not in node.meta:
-            raise InternalError(f"node {node.name} ({node.target}): no meta['val']", where=source_of(node))
-        value = node.meta["val"]
+        if "val" not in meta:
+            raise InternalError(f"node {node.name} ({target}): no meta['val']", where=source_of(node))
+        value = meta["val"]
         outputs = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-        return OpCall(node.target, arguments, outputs, node, source_of(node))
+        return OpCall(target, arguments, outputs, node, source_of(node))
 
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """The arguments of a schema: all names in order, those that may be positional, and defaults."""
+    """The arguments of a schema: all names in order, those that may be positional, and defaults.
+
+    ``rest`` holds, for each number of positional arguments, the defaults of all others in order, where they all have one.
+    """
 
     names: tuple[str, ...]
     positional: tuple[str, ...]
     defaults: Mapping[str, Any]
+    rest: tuple[Mapping[str, Any] | None, ...]
 
 
 @functools.lru_cache(maxsize=4096)
-def _signature(target: torch._ops.OpOverload) -> _Signature:
+def _signature(target: OpOverload) -> _Signature:
     # By operator: a schema with a list among its defaults cannot be hashed.
     arguments = target._schema.arguments
+    names = tuple(argument.name for argument in arguments)
     positional = tuple(argument.name for argument in arguments if not argument.kwarg_only)
     defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
-    return _Signature(tuple(argument.name for argument in arguments), positional, defaults)
+    in_order = positional == names[: len(positional)]
+    rest = tuple(
+        {name: defaults[name] for name in names[count:]} if in_order and defaults.keys() >= set(names[count:]) else None
+        for count in range(len(positional) + 1)
+    )
+    return _Signature(names, positional, defaults, rest)
 
 
-def _by_schema(node: torch.fx.Node, schema: torch._C.FunctionSchema) -> dict[str, Any]:
-    signature = _signature(node.target)
+def _by_schema(node: torch.fx.Node, target: OpOverload) -> dict[str, Any]:
+    signature = _signature(target)
     args, kwargs = node.args, node.kwargs
     if len(args) > len(signature.positional) or (kwargs and not kwargs.keys() <= set(signature.names)):
-        raise InternalError(f"node {node.name}: arguments do not fit {schema}", where=source_of(node))
+        raise InternalError(f"node {node.name}: arguments do not fit {target._schema}", where=source_of(node))
     given: dict[str, Any] = dict(zip(signature.positional, args, strict=False))
-    if kwargs:
-        twice = sorted(given.keys() & kwargs.keys())
-        if twice:
-            raise InternalError(f"node {node.name}: {', '.join(twice)} given twice for {schema}", where=source_of(node))
-        given |= kwargs
-    if len(given) == len(signature.names) and not kwargs:
-        return given
+    if not kwargs:
+        rest = signature.rest[len(args)]
+        if rest is not None:
+            given.update(rest)
+            return given
+    twice = sorted(given.keys() & kwargs.keys())
+    if twice:
+        raise InternalError(f"node {node.name}: {', '.join(twice)} given twice for {target._schema}", where=source_of(node))
+    given |= kwargs
     try:
         return {name: given[name] if name in given else signature.defaults[name] for name in signature.names}
     except KeyError as missing:
-        raise InternalError(f"node {node.name}: {schema} needs {missing.args[0]}", where=source_of(node)) from None
+        raise InternalError(f"node {node.name}: {target._schema} needs {missing.args[0]}", where=source_of(node)) from None

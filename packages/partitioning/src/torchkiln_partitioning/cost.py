@@ -5,10 +5,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-import torch.fx
+_Key = TypeVar("_Key")
+_Key_contra = TypeVar("_Key_contra", contravariant=True)
 
-from torchkiln_partitioning.work import WorkEstimator
+
+class Work(Protocol[_Key_contra]):
+    """What nodes take; a node stands for itself or is given by its position."""
+
+    def bytes_of(self, node: _Key_contra, /) -> int:
+        """Bytes of a tensor."""
+        ...
+
+    def moved_bytes_of(self, call: _Key_contra, /) -> int:
+        """Bytes that a call reads and writes."""
+        ...
+
+    def flops_of(self, call: _Key_contra, /) -> int:
+        """Operations of a call."""
+        ...
+
+    def lies_in_order(self, node: _Key_contra, /) -> bool:
+        """Whether a tensor is contiguous."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +97,24 @@ class SegmentWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class Content(Generic[_Key]):
     """The nodes of a segment: its calls, the tensors at its border, and its weights."""
 
-    calls: Sequence[torch.fx.Node]
+    calls: Sequence[_Key]
     call_count: int
-    inputs: Sequence[torch.fx.Node]
-    outputs: Sequence[torch.fx.Node]
-    weights: Sequence[torch.fx.Node]
+    inputs: Sequence[_Key]
+    outputs: Sequence[_Key]
+    weights: Sequence[_Key]
 
 
-def measure(content: Content, work: WorkEstimator, model: CostModel = DEFAULT_MODEL) -> SegmentWork:
+def measure(content: Content[_Key], work: Work[_Key], model: CostModel = DEFAULT_MODEL) -> SegmentWork:
     """The work of a segment; a call takes part with what it reads and writes."""
-    flops, torch_us = 0, model.call_us * (content.call_count - len(content.calls))
+    flops, torch_us, call_us = 0, model.call_us * (content.call_count - len(content.calls)), model.call_us
     for call in content.calls:
         operations = work.flops_of(call)
         flops += operations
-        moved = _result_bytes(call, work)
-        for other in call.all_input_nodes:
-            moved += work.bytes_of(other)
-        device_us = moved / model.bytes_per_us + operations / model.flops_per_us
-        torch_us += device_us if device_us > model.call_us else model.call_us
+        device_us = work.moved_bytes_of(call) / model.bytes_per_us + operations / model.flops_per_us
+        torch_us += device_us if device_us > call_us else call_us
     rearranged = [node for node in itertools.chain(content.inputs, content.outputs) if not work.lies_in_order(node)]
     return SegmentWork(
         calls=content.call_count,
@@ -113,9 +130,5 @@ def measure(content: Content, work: WorkEstimator, model: CostModel = DEFAULT_MO
     )
 
 
-def _bytes_of(nodes: Iterable[torch.fx.Node], work: WorkEstimator) -> int:
+def _bytes_of(nodes: Iterable[_Key], work: Work[_Key]) -> int:
     return sum(map(work.bytes_of, nodes))
-
-
-def _result_bytes(call: torch.fx.Node, work: WorkEstimator) -> int:
-    return _bytes_of(call.users, work) if isinstance(call.meta.get("val"), (tuple, list)) else work.bytes_of(call)

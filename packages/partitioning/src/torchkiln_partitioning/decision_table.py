@@ -46,5 +46,5 @@ def _row(decision: Decision) -> tuple[str, ...]:
         f"{work.torch_us:.0f}",
         f"{decision.engine_us:.0f}",
         "engine" if decision.rule is None else f"PyTorch ({decision.rule})",
-        decision.calls[0].name,
+        decision.first,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch.fx
-
 from torchkiln_core.rejection import Rejection
 from torchkiln_partitioning.effects import bodies_of
 from torchkiln_partitioning.levels import Kind, best_levels
@@ -17,10 +15,10 @@ from torchkiln_partitioning.traffic import find_transfers
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The calls of one segment, in graph order."""
+    """The calls of one segment by position, in graph order."""
 
     kind: Kind
-    calls: tuple[torch.fx.Node, ...]
+    calls: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ def _divide(placement: Placement, calls: CallGraph, transfers: Sequence[Transfer
     return Division(placement, _group(placement, calls, levels))
 
 
-def divide_with_payoff(placement: Placement, judge: Callable[[Division], Mapping[torch.fx.Node, Rejection]]) -> Division:
+def divide_with_payoff(placement: Placement, judge: Callable[[Division], Mapping[int, Rejection]]) -> Division:
     """A division whose engine segments all pay, or that is one engine segment.
 
     Calls of segments that ``judge`` refuses move to PyTorch and the program is divided anew. Where that leaves such segments again, the
@@ -60,24 +58,26 @@ def divide_with_payoff(placement: Placement, judge: Callable[[Division], Mapping
     return _merged(first, rest) if judge(second) else second
 
 
-def call_count(placement: Placement, calls: Sequence[torch.fx.Node]) -> int:
+def call_count(placement: Placement, calls: Sequence[int]) -> int:
     """Operators that a segment runs, with those in the bodies of higher-order calls and its copies of cheap ones."""
+    view = placement.view
     total = len(placement.copies_for(calls)) + len(calls)
-    waiting = [(node, placement.view.program.module) for node in calls if node in placement.view.whole]
+    waiting = [(view.nodes[call], view.program.module) for call in calls if call in view.whole] if view.whole else []
     while waiting:
         node, module = waiting.pop()
-        for body in bodies_of(node, module):
+        bodies = bodies_of(node, module)
+        for body in bodies:
             inner = [part for part in body.graph.nodes if part.op == "call_function"]
             total += len(inner)
             waiting.extend((part, body) for part in inner)
-        total -= bool(bodies_of(node, module))
+        total -= bool(bodies)
     return total
 
 
 def _merged(division: Division, placement: Placement) -> Division:
     """The groups of ``division`` in their order with the kinds of ``placement``; neighbours in PyTorch become one."""
-    index, whole = placement.view.index, placement.view.whole
-    runs: list[tuple[Kind, list[torch.fx.Node]]] = []
+    whole = placement.view.whole
+    runs: list[tuple[Kind, list[int]]] = []
     for group in division.groups:
         kind = placement.kinds[group.calls[0]]
         alone = not whole.isdisjoint(group.calls)
@@ -85,22 +85,31 @@ def _merged(division: Division, placement: Placement) -> Division:
             runs[-1][1].extend(group.calls)
         else:
             runs.append((kind, list(group.calls)))
-    return Division(placement, tuple(Group(kind, tuple(sorted(calls, key=index.__getitem__))) for kind, calls in runs))
+    return Division(placement, tuple(Group(kind, tuple(sorted(calls))) for kind, calls in runs))
 
 
 def _group(placement: Placement, calls: CallGraph, levels: Sequence[int]) -> tuple[Group, ...]:
+    if placement.view.whole:
+        return _group_around(placement, calls, levels)
+    members: list[list[int]] = [[] for _ in range(max(levels, default=-1) + 1)]
+    for call, vertex in calls.vertices.items():
+        members[levels[vertex]].append(call)
+    return tuple(Group(placement.kinds[found[0]], tuple(found)) for found in members if found)
+
+
+def _group_around(placement: Placement, calls: CallGraph, levels: Sequence[int]) -> tuple[Group, ...]:
+    """As ``_group`` where calls have segments of their own."""
     whole = placement.view.whole
-    rounds = _rounds(calls, levels, whole) if whole else ()
-    members: dict[tuple[int, int, int], list[torch.fx.Node]] = {}
-    for node, vertex in calls.calls():
-        alone = placement.view.index[node] if node in whole else -1
-        members.setdefault((levels[vertex], rounds[vertex] if rounds else 0, alone), []).append(node)
-    return tuple(Group(placement.kinds[nodes[0]], tuple(nodes)) for _, nodes in sorted(members.items()))
+    rounds = _rounds(calls, levels, whole)
+    members: dict[tuple[int, int, int], list[int]] = {}
+    for call, vertex in calls.vertices.items():
+        members.setdefault((levels[vertex], rounds[vertex], call if call in whole else -1), []).append(call)
+    return tuple(Group(placement.kinds[found[0]], tuple(found)) for _, found in sorted(members.items()))
 
 
-def _rounds(calls: CallGraph, levels: Sequence[int], whole: frozenset[torch.fx.Node]) -> list[int]:
+def _rounds(calls: CallGraph, levels: Sequence[int], whole: frozenset[int]) -> list[int]:
     """Order inside of a level that has calls with a segment of their own: every edge to or from one starts another round."""
-    alone: Mapping[int, bool] = {vertex: node in whole for node, vertex in calls.calls()}
+    alone: Mapping[int, bool] = {vertex: call in whole for call, vertex in calls.vertices.items()}
     rounds: list[int] = []
     for vertex, before in enumerate(calls.graph.predecessors):
         # A free vertex carries the round of its highest level, the only one that can be its reader's.

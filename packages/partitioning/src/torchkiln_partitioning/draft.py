@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch.fx
-
 from torchkiln_core.size import Size
-from torchkiln_partitioning.divide import Division, Group
+from torchkiln_partitioning.divide import Division
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.sizes import DimOf, Literal, Recomputed, expression_of, is_number
-from torchkiln_partitioning.view import Role, aten, dims_of
+from torchkiln_partitioning.sizes import DimOf, Literal, Recomputed, expression_of
+from torchkiln_partitioning.view import NOBODY, Role, aten
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The content of a segment.
+    """The content of a segment; nodes are given by position.
 
     Attributes:
         kind: Where it runs.
@@ -28,151 +26,156 @@ class Draft:
     """
 
     kind: Kind
-    body: tuple[torch.fx.Node, ...]
-    replaced: Mapping[torch.fx.Node, Literal | DimOf]
-    inputs: tuple[torch.fx.Node, ...]
-    weights: tuple[torch.fx.Node, ...]
+    body: tuple[int, ...]
+    replaced: Mapping[int, Literal | DimOf]
+    inputs: tuple[int, ...]
+    weights: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Homes:
-    """Number of the group that a value is made in; ``-1`` for what is known before any group runs.
+def homes_of(division: Division) -> list[int]:
+    """Number of the group that each value is made in; ``NOBODY`` for what is known before any group runs.
 
     A number or a copy of a cheap call counts as made in the last group that it depends on.
     """
-
-    number: Mapping[torch.fx.Node, int]
-
-    @staticmethod
-    def of(division: Division) -> Homes:
-        """The homes of every value, in one pass over the program."""
-        placement = division.placement
-        call_home = {node: number for number, group in enumerate(division.groups) for node in group.calls}
-        homes: dict[torch.fx.Node, int] = {}
-        for node in placement.view.nodes:
-            owner = placement.owners.get(node)
-            if owner is not None:
-                homes[node] = call_home[owner]
-            elif placement.outside_source(node) is not None:
-                homes[node] = -1
-            else:
-                homes[node] = max((homes[other] for other in node.all_input_nodes), default=-1)
-        return Homes(homes)
+    placement = division.placement
+    homes = [NOBODY] * len(placement.view.nodes)
+    for number, group in enumerate(division.groups):
+        for call in group.calls:
+            homes[call] = number
+    for position, owner in enumerate(placement.owners):
+        if owner != NOBODY:
+            homes[position] = homes[owner]
+        elif placement.outside_source(position) is None:
+            homes[position] = max((homes[other] for other in placement.view.reads[position]), default=NOBODY)
+    return homes
 
 
 def draft_segments(division: Division) -> tuple[Draft, ...]:
     """The content of every group of a division."""
-    homes = Homes.of(division)
-    parts: dict[torch.fx.Node, list[torch.fx.Node]] = {}
-    for node in division.placement.view.nodes:
-        if division.placement.view.roles[node] is Role.PART:
-            parts.setdefault(division.placement.owners[node], []).append(node)
+    homes = homes_of(division)
+    view, owners, part = division.placement.view, division.placement.owners, Role.PART
+    parts: dict[int, list[int]] = {}
+    for position, role in enumerate(view.roles):
+        if role is part:
+            parts.setdefault(owners[position], []).append(position)
     drafts: list[Draft] = []
     for number, group in enumerate(division.groups):
-        content = [node for call in group.calls for node in (call, *parts.get(call, ()))]
-        drafts.append(_Drafting(division.placement, homes, group, number).finish(content))
+        content = list(group.calls)
+        if parts:
+            content.extend(position for call in group.calls for position in parts.get(call, ()))
+        drafts.append(_Drafting(division.placement, homes, group.kind, number).finish(content))
     return tuple(drafts)
 
 
 class _Drafting:
-    def __init__(self, placement: Placement, homes: Homes, group: Group, number: int) -> None:
+    def __init__(self, placement: Placement, homes: Sequence[int], kind: Kind, number: int) -> None:
         self._placement = placement
+        self._view = placement.view
         self._homes = homes
-        self._kind = group.kind
+        self._kind = kind
         self._number = number
-        self._body: dict[torch.fx.Node, tuple[int, int, int]] = {}
-        self._replaced: dict[torch.fx.Node, Literal | DimOf] = {}
-        self._inputs: set[torch.fx.Node] = set()
-        self._weights: set[torch.fx.Node] = set()
-        self._numbers: dict[torch.fx.Node, None] = {}
+        self._body: set[int] = set()
+        # Where a number stands that is read from a shape: behind what it is read from, not where the program has it.
+        self._moved: dict[int, int] = {}
+        self._replaced: dict[int, Literal | DimOf] = {}
+        self._inputs: set[int] = set()
+        self._weights: set[int] = set()
+        self._numbers: dict[int, None] = {}
 
-    def finish(self, content: list[torch.fx.Node]) -> Draft:
-        index = self._placement.view.index
+    def finish(self, content: list[int]) -> Draft:
         self._take(content)
-        if self._kind is Kind.ENGINE:
+        if self._numbers:
             self._take_numbers_from_shapes()
-        body = tuple(sorted(self._body, key=self._body.__getitem__))
-        inputs, weights = (tuple(sorted(nodes, key=index.__getitem__)) for nodes in (self._inputs, self._weights))
-        return Draft(self._kind, body, self._replaced, inputs, weights)
+        body = sorted(self._body)
+        if self._moved:
+            body.sort(key=lambda position: (self._moved.get(position, position), position in self._moved, position))
+        return Draft(self._kind, tuple(body), self._replaced, tuple(sorted(self._inputs)), tuple(sorted(self._weights)))
 
-    def _take(self, content: list[torch.fx.Node]) -> None:
+    def _take(self, waiting: list[int]) -> None:
         """Adds nodes and all that they read, up to the border; an engine's numbers are set aside."""
-        waiting = list(content)
+        body, inputs, homes, number = self._body, self._inputs, self._homes, self._number
+        reads, owners, sizes = self._view.reads, self._placement.owners, self._view.sizes
         while waiting:
-            node = waiting.pop()
-            if node not in self._body:
-                self._body[node] = (self._placement.view.index[node], 0, 0)
-                waiting.extend(other for other in node.all_input_nodes if self._belongs_inside(other))
+            position = waiting.pop()
+            if position in body:
+                continue
+            body.add(position)
+            for other in reads[position]:
+                if owners[other] >= 0 and sizes[other] is not None:
+                    if homes[other] == number:
+                        waiting.append(other)
+                    else:
+                        inputs.add(other)
+                elif self._belongs_inside(other):
+                    waiting.append(other)
 
-    def _belongs_inside(self, node: torch.fx.Node) -> bool:
-        """Whether a value that the body reads is made in the body; notes it as an input, weight or number otherwise."""
-        if node in self._placement.owners and node in self._placement.view.sizes:
-            if self._homes.number[node] == self._number:
-                return True
-            self._inputs.add(node)
-            return False
-        role = self._placement.view.roles[node]
+    def _belongs_inside(self, position: int) -> bool:
+        """Whether a value that the body reads and that is no call's tensor is made in the body; notes it as something else otherwise."""
+        role = self._view.roles[position]
         if role is Role.WEIGHT:
-            self._weights.add(node)
+            self._weights.add(position)
             return False
-        if role is Role.ATTRIBUTE or node in self._placement.copied:
+        if role is Role.ATTRIBUTE or position in self._placement.copied:
             return True
-        if self._kind is Kind.ENGINE and is_number(node):
-            self._numbers[node] = None
+        if self._kind is Kind.ENGINE and position in self._view.numbers:
+            self._numbers[position] = None
             return False
-        literal = self._placement.outside_source(node)
+        literal = self._placement.outside_source(position)
         if isinstance(literal, Literal):
-            self._body[node], self._replaced[node] = (-1, 1, self._placement.view.index[node]), literal
+            self._body.add(position)
+            self._moved[position], self._replaced[position] = -1, literal
             return False
-        if self._homes.number[node] == self._number:
+        if self._homes[position] == self._number:
             return True
-        self._inputs.add(node)
+        self._inputs.add(position)
         return False
 
     def _take_numbers_from_shapes(self) -> None:
         shapes: dict[Size, DimOf] = {}
-        for tensor in sorted(self._inputs, key=self._placement.view.index.__getitem__):
-            for dim, size in enumerate(dims_of(tensor)):
+        for tensor in sorted(self._inputs):
+            for dim, size in enumerate(self._view.sizes[tensor] or ()):
                 shapes.setdefault(size, DimOf(tensor, dim))
         waiting = list(self._numbers)
-        taken: set[torch.fx.Node] = set()
+        taken: set[int] = set()
         while waiting:
-            node = waiting.pop()
-            if node in taken:
+            position = waiting.pop()
+            if position in taken:
                 continue
-            taken.add(node)
-            source = self._source(node, shapes)
+            taken.add(position)
+            source = self._source(position, shapes)
             if isinstance(source, Recomputed):
-                waiting.extend(node.all_input_nodes)
+                waiting.extend(self._view.reads[position])
                 continue
-            self._replaced[node] = source
-            if isinstance(source, DimOf) and self._homes.number[source.tensor] != self._number:
+            self._replaced[position] = source
+            if isinstance(source, DimOf) and self._homes[source.tensor] != self._number:
                 self._inputs.add(source.tensor)
         self._order_numbers(taken)
 
-    def _source(self, node: torch.fx.Node, shapes: Mapping[Size, DimOf]) -> Literal | DimOf | Recomputed:
+    def _source(self, position: int, shapes: Mapping[Size, DimOf]) -> Literal | DimOf | Recomputed:
         """Where a number comes from: a tensor that is there anyway, else what the recipe says."""
-        recipe = self._placement.recipes.recipes[node]
+        recipe = self._placement.recipes.recipes[position]
+        node = self._view.nodes[position]
         size = expression_of(node)
         if isinstance(recipe, Literal):
             return recipe
         if size is not None and size in shapes:
             return shapes[size]
         if node.target is aten.sym_size.int:
-            tensor, dim = node.args[0], node.args[1]
-            if isinstance(tensor, torch.fx.Node) and isinstance(dim, int) and tensor in self._body:
+            tensor, dim = self._view.reads[position][0], node.args[1]
+            if isinstance(dim, int) and tensor in self._body:
                 return DimOf(tensor, dim)
         return recipe
 
-    def _order_numbers(self, numbers: set[torch.fx.Node]) -> None:
+    def _order_numbers(self, numbers: set[int]) -> None:
         """Places each number right behind the last tensor or number that it is read from."""
-        index = self._placement.view.index
-        for node in sorted(numbers, key=index.__getitem__):
-            source = self._replaced.get(node)
+        body, moved = self._body, self._moved
+        for position in sorted(numbers):
+            source = self._replaced.get(position)
             if isinstance(source, DimOf):
-                after = index[source.tensor] if source.tensor in self._body else -1
+                after = source.tensor if source.tensor in body else -1
             elif source is None:
-                after = max((self._body[other][0] for other in node.all_input_nodes), default=-1)
+                after = max((moved.get(other, other) for other in self._view.reads[position]), default=-1)
             else:
                 after = -1
-            self._body[node] = (after, 1, index[node])
+            moved[position] = after
+        body.update(numbers)

@@ -29,7 +29,24 @@ class Effect(enum.Enum):
     """Keeps its order among effects."""
 
 
-def effect_of(node: torch.fx.Node, module: torch.nn.Module) -> Effect | None:
+def find_effects(module: torch.fx.GraphModule) -> dict[torch.fx.Node, Effect]:
+    """The calls of a graph that have an effect, in graph order."""
+    found: dict[torch.fx.Node, Effect] = {}
+    # By id, since an operator's own hash is a call of Python; nodes keep their targets alive.
+    plain: set[int] = set()
+    for node in module.graph.nodes:
+        if id(node.target) in plain or node.op != "call_function":
+            continue
+        if _effect_of_target(node.target) is _PLAIN:
+            plain.add(id(node.target))
+            continue
+        effect = _effect_of(node, module)
+        if effect is not None:
+            found[node] = effect
+    return found
+
+
+def _effect_of(node: torch.fx.Node, module: torch.nn.Module) -> Effect | None:
     """The effect of a call; the bodies of a higher-order call are attributes of ``module`` and count as part of it."""
     own = _own_effect(node)
     if own is Effect.WRITES or not isinstance(node.target, HigherOrderOperator):
@@ -63,18 +80,22 @@ def attribute(module: torch.nn.Module, name: str) -> Any:
 def _own_effect(node: torch.fx.Node) -> Effect | None:
     if node.op != "call_function":
         return None
-    effect, random = _effect_of_target(node.target)
-    return Effect.ORDERED if random and _draws(node) else effect
+    effect, depends = _effect_of_target(node.target)
+    return Effect.ORDERED if depends and isinstance(node.target, OpOverload) and _draws(node) else effect
+
+
+_PLAIN: tuple[None, bool] = (None, False)
+"""What ``_effect_of_target`` says of an operator whose calls only compute their results."""
 
 
 @functools.lru_cache(maxsize=4096)
 def _effect_of_target(target: Any) -> tuple[Effect | None, bool]:
-    """The effect of every call of an operator, and whether its calls may draw random numbers."""
+    """The effect of every call of an operator, and whether a call may have another: by drawing random numbers, or in its bodies."""
     if isinstance(target, HigherOrderOperator):
         name = target.__name__
         if name in _WRITING_HIGHER_ORDER:
             return Effect.WRITES, False
-        return Effect.ORDERED if name in _RANDOM_HIGHER_ORDER else None, False
+        return Effect.ORDERED if name in _RANDOM_HIGHER_ORDER else None, True
     if isinstance(target, OpOverload):
         if target._schema.is_mutable:
             return Effect.WRITES, False
@@ -82,7 +103,7 @@ def _effect_of_target(target: Any) -> tuple[Effect | None, bool]:
             return Effect.ORDERED, False
         if torch.Tag.nondeterministic_seeded in target.tags:
             return Effect.ORDERED if target in _side_effectful_functions else None, True
-    return Effect.ORDERED if target in _side_effectful_functions else None, False
+    return (Effect.ORDERED, False) if target in _side_effectful_functions else _PLAIN
 
 
 def _draws(node: torch.fx.Node) -> bool:

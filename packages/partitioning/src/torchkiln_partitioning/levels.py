@@ -39,14 +39,15 @@ def assign_levels(graph: Dependencies, first: Kind) -> list[int]:
     A level is at least as high as those of its predecessors. A free vertex gets the highest level that it hands on.
     """
     levels: list[int] = []
+    append, free = levels.append, Kind.FREE
     for kind, before in zip(graph.kinds, graph.predecessors, strict=True):
         lowest = 0
         for other in before:
-            if levels[other] > lowest:
-                lowest = levels[other]
-        if kind is not Kind.FREE and (lowest % 2 == 0) is not (kind is first):
-            lowest += 1
-        levels.append(lowest)
+            level = levels[other]
+            if level > lowest:
+                lowest = level
+        # A level has kind `first` exactly where it is even.
+        append(lowest if kind is free or (lowest % 2 == 0) is (kind is first) else lowest + 1)
     return levels
 
 
@@ -62,5 +63,6 @@ def best_levels(graph: Dependencies) -> list[int]:
 
 def segment_counts(graph: Dependencies, levels: Sequence[int]) -> tuple[int, int]:
     """Numbers of all segments and of engine segments, one segment per level in use."""
-    used: dict[int, Kind] = {level: kind for level, kind in zip(levels, graph.kinds, strict=True) if kind is not Kind.FREE}
-    return len(used), sum(kind is Kind.ENGINE for kind in used.values())
+    engine, free = Kind.ENGINE, Kind.FREE
+    used = {level: kind for level, kind in zip(levels, graph.kinds, strict=True) if kind is not free}
+    return len(used), sum(kind is engine for kind in used.values())

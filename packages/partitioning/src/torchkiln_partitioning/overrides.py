@@ -6,47 +6,50 @@ import difflib
 import fnmatch
 from collections.abc import Mapping, Sequence
 
-import torch.fx
-
 from torchkiln_core.errors import PartitionError
 from torchkiln_core.rejection import Rejection
 from torchkiln_partitioning.levels import Kind
+from torchkiln_partitioning.view import ProgramView
 
 
-def find_overridden(nodes: Sequence[torch.fx.Node], entries: Sequence[tuple[str, str]]) -> dict[torch.fx.Node, Kind]:
+def find_overridden(view: ProgramView, entries: Sequence[tuple[str, str]]) -> dict[int, Kind]:
     """Where calls are wanted; of several entries that match a call the last one counts.
 
     Args:
-        nodes: Calls of a program.
+        view: The program.
         entries: Names of nodes of the lowered program, where ``*`` stands for any text, with ``"engine"`` or ``"torch"``.
 
     Raises:
         ValueError: A name matches no call.
     """
-    found: dict[torch.fx.Node, Kind] = {}
+    if not entries:
+        return {}
+    names = {position: view.nodes[position].name for position in view.operators()}
+    found: dict[int, Kind] = {}
     for pattern, place in entries:
-        matches = [node for node in nodes if fnmatch.fnmatchcase(node.name, pattern)]
+        matches = [position for position, name in names.items() if fnmatch.fnmatchcase(name, pattern)]
         if not matches:
-            names = [node.name for node in nodes]
-            close = difflib.get_close_matches(pattern, names, n=1)
-            shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            known = list(names.values())
+            close = difflib.get_close_matches(pattern, known, n=1)
+            shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
             hint = f"did you mean {close[0]!r}?" if close else f"calls: {shown}"
             raise ValueError(f"node_overrides: no call of the lowered program is named {pattern!r}; {hint}")
         found.update(dict.fromkeys(matches, Kind(place)))
     return found
 
 
-def require_possible(overridden: Mapping[torch.fx.Node, Kind], rejections: Mapping[torch.fx.Node, Rejection]) -> None:
+def require_possible(overridden: Mapping[int, Kind], rejections: Mapping[int, Rejection]) -> None:
     """Checks that every call that is wanted in an engine may run there.
 
     Raises:
         PartitionError: One may not.
     """
-    for node, kind in overridden.items():
-        if kind is Kind.ENGINE and node in rejections:
+    for position, kind in overridden.items():
+        rejection = rejections.get(position) if kind is Kind.ENGINE else None
+        if rejection is not None:
             raise PartitionError(
-                f"node_overrides: expected {node.name} in an engine, but it cannot run there: {rejections[node]}",
-                node=node.name,
-                where=rejections[node].where,
+                f"node_overrides: expected {rejection.node} in an engine, but it cannot run there: {rejection}",
+                node=rejection.node,
+                where=rejection.where,
                 fix="leave the node out of node_overrides, or register a converter that takes the call",
             )

@@ -62,11 +62,11 @@ class LevelPartitioner:
     def _decide(self, program: Program, oracle: SupportOracle) -> tuple[Division, tuple[Draft, ...]]:
         view = view_program(program)
         recipes = find_recipes(view)
-        overridden = find_overridden(tuple(view.operators()), self._options.node_overrides) if self._options.node_overrides else {}
+        overridden = find_overridden(view, self._options.node_overrides)
         rejections = classify(view, recipes, oracle, Refusals(self._executed, self._options, self._refused, overridden))
         require_possible(overridden, rejections)
         placement = place(view, recipes, rejections)
-        judge = Judge(self._options, (node for node, kind in overridden.items() if kind is Kind.ENGINE))
+        judge = Judge(self._options, (call for call, kind in overridden.items() if kind is Kind.ENGINE))
         division, drafts = self._divide(placement, judge)
         while refused := beyond_limits(division, drafts):
             require_possible(overridden, refused)
@@ -85,7 +85,7 @@ class LevelPartitioner:
 
 
 def _require_full(placement: Placement) -> None:
-    rejections = [placement.rejections[node] for node in placement.view.nodes if node in placement.rejections]
+    rejections = [rejection for _, rejection in sorted(placement.rejections.items())]
     if rejections:
         lines = "".join(f"\n    {rejection}" for rejection in rejections)
         raise PartitionError(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import torch.fx
 
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.rejection import Rejection
@@ -16,7 +13,7 @@ from torchkiln_partitioning.cost import DEFAULT_MODEL, Content, SegmentWork, mea
 from torchkiln_partitioning.divide import Division, Group, call_count
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.view import Role
+from torchkiln_partitioning.view import NOBODY, Role
 
 Verdict = tuple[str, str]
 """Rule and message of a refusal."""
@@ -27,13 +24,13 @@ class Decision:
     """What was decided about an engine segment, with the numbers.
 
     Attributes:
-        calls: Its calls, in graph order.
+        first: Name of its first call.
         work: What it does.
         engine_us: Estimated time in an engine; ``work.torch_us`` is that in PyTorch.
         rule: Why it runs in PyTorch, or ``None`` where it is an engine.
     """
 
-    calls: tuple[torch.fx.Node, ...]
+    first: str
     work: SegmentWork
     engine_us: float
     rule: str | None
@@ -47,23 +44,23 @@ class Judge:
         forced: Calls that the user wants in an engine, however small its segment is.
     """
 
-    def __init__(self, options: PartitionOptions, forced: Iterable[torch.fx.Node]) -> None:
+    def __init__(self, options: PartitionOptions, forced: Iterable[int]) -> None:
         self._minimum = options.min_block_size
         small_wanted = options.min_block_size < PartitionOptions().min_block_size
         self._asks_model = options.border_cost == "on" or (options.border_cost == "auto" and not small_wanted)
         self._shows = options.partition_report is not None
         self._forced = frozenset(forced)
-        self._measured: dict[tuple[torch.fx.Node, ...], SegmentWork] = {}
-        self._decisions: dict[tuple[torch.fx.Node, ...], Decision] = {}
+        self._measured: dict[tuple[int, ...], SegmentWork] = {}
+        self._decisions: dict[tuple[int, ...], Decision] = {}
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """Every segment that was weighed, with what was decided last; all of them where ``partition_report`` asks for the numbers."""
         return tuple(self._decisions.values())
 
-    def __call__(self, division: Division) -> dict[torch.fx.Node, Rejection]:
+    def __call__(self, division: Division) -> dict[int, Rejection]:
         """The calls of engine segments that do not pay; none where the whole program is one engine."""
-        refused: dict[torch.fx.Node, Rejection] = {}
+        refused: dict[int, Rejection] = {}
         borders = _Borders(division)
         for number, group in enumerate(division.groups):
             if group.kind is Kind.ENGINE:
@@ -72,7 +69,8 @@ class Judge:
                 if self._shows or (self._asks_model and not spared and verdict is None):
                     verdict = self._weigh(borders, number, group, verdict, spared=spared)
                 if verdict is not None:
-                    refused.update({node: reject(node, *verdict) for node in group.calls})
+                    nodes = division.placement.view.nodes
+                    refused.update({call: reject(nodes[call], *verdict) for call in group.calls})
         return refused
 
     def _on_count(self, placement: Placement, group: Group) -> Verdict | None:
@@ -90,7 +88,8 @@ class Judge:
         engine_us = DEFAULT_MODEL.in_engine_us(work)
         if verdict is None and self._asks_model and not spared and engine_us > work.torch_us:
             verdict = "border-cost", _cost_message(work, engine_us)
-        self._decisions[group.calls] = Decision(group.calls, work, engine_us, verdict and verdict[0])
+        first = borders.placement.view.nodes[group.calls[0]].name
+        self._decisions[group.calls] = Decision(first, work, engine_us, verdict and verdict[0])
         return verdict
 
 
@@ -107,37 +106,45 @@ class _Borders:
 
     def __init__(self, division: Division) -> None:
         self.placement = division.placement
-        self._division = division
-        self._results = {value for value in division.placement.view.results if isinstance(value, torch.fx.Node)}
+        self._view = division.placement.view
+        self._results = self._view.result_positions()
+        self._homes = [NOBODY] * len(self._view.nodes)
+        for number, group in enumerate(division.groups):
+            for call in group.calls:
+                self._homes[call] = number
 
-    @functools.cached_property
-    def _homes(self) -> dict[torch.fx.Node, int]:
-        return {node: number for number, group in enumerate(self._division.groups) for node in group.calls}
-
-    def content(self, number: int, calls: Sequence[torch.fx.Node]) -> Content:
+    def content(self, number: int, calls: Sequence[int]) -> Content[int]:
         """The content of the group of that number."""
         copies = self.placement.copies_for(calls)
-        count = call_count(self.placement, calls)
-        owners, homes, roles = self.placement.owners, self._homes, self.placement.view.roles
-        inputs: dict[torch.fx.Node, None] = {}
-        weights: dict[torch.fx.Node, None] = {}
+        owners, homes, roles, reads, sizes = self.placement.owners, self._homes, self._view.roles, self._view.reads, self._view.sizes
+        weight, given = Role.WEIGHT, Role.INPUT
+        inputs: dict[int, None] = {}
+        weights: dict[int, None] = {}
         for call in itertools.chain(copies, calls):
-            for other in call.all_input_nodes:
-                owner = owners.get(other)
-                if owner is not None:
-                    if homes[owner] != number:
+            for other in reads[call]:
+                owner = owners[other]
+                if owner >= 0:
+                    if homes[owner] != number and sizes[other] is not None:
                         inputs[other] = None
-                elif roles[other] is Role.WEIGHT:
+                elif roles[other] is weight:
                     weights[other] = None
-                elif roles[other] is Role.INPUT:
+                elif roles[other] is given and sizes[other] is not None:
                     inputs[other] = None
-        sizes = self.placement.view.sizes
         outputs = [value for call in calls for value in self._values_of(call) if self._leaves(value, number)]
-        return Content(calls, count, [node for node in inputs if node in sizes], outputs, tuple(weights))
+        return Content(calls, call_count(self.placement, calls), list(inputs), outputs, tuple(weights))
 
-    def _values_of(self, call: torch.fx.Node) -> Iterable[torch.fx.Node]:
-        sizes = self.placement.view.sizes
-        return (call,) if call in sizes else (user for user in call.users if user in sizes and user in self.placement.owners)
+    def _values_of(self, call: int) -> Iterable[int]:
+        sizes, owners = self._view.sizes, self.placement.owners
+        if sizes[call] is not None:
+            return (call,)
+        return (user for user in self._view.readers[call] if sizes[user] is not None and owners[user] != NOBODY)
 
-    def _leaves(self, value: torch.fx.Node, number: int) -> bool:
-        return value in self._results or any(self._homes.get(user, number) != number for user in value.users)
+    def _leaves(self, value: int, number: int) -> bool:
+        if value in self._results:
+            return True
+        homes = self._homes
+        for user in self._view.readers[value]:
+            home = homes[user]
+            if home not in (number, NOBODY):
+                return True
+        return False

@@ -17,42 +17,47 @@ from torchkiln_partitioning.draft import Draft
 from torchkiln_partitioning.effects import attribute
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.sizes import DimOf, Literal
-from torchkiln_partitioning.view import ProgramView, Role, aten, is_tensor
+from torchkiln_partitioning.view import ProgramView, Role, aten
 
 
-def write_segment(name: str, draft: Draft, outputs: Sequence[torch.fx.Node], view: ProgramView) -> Segment:
+def write_segment(name: str, draft: Draft, outputs: Sequence[int], view: ProgramView) -> Segment:
     """The segment of a draft; nodes keep their names and metadata.
 
     Raises:
         InternalError: Something other than a tensor would cross the border of an engine.
     """
+    nodes = view.nodes
     if draft.kind is Kind.ENGINE:
-        crossing = [node.name for node in (*draft.inputs, *outputs) if not is_tensor(node)]
+        crossing = [nodes[value].name for value in (*draft.inputs, *outputs) if view.sizes[value] is None]
         if crossing:
             raise InternalError(f"segment {name}: expected tensors only at the border of an engine, got {', '.join(crossing)}")
     graph = torch.fx.Graph()
-    values: dict[torch.fx.Node, Any] = {node: copy_placeholder(graph, node) for node in (*draft.inputs, *draft.weights)}
+    values: dict[torch.fx.Node, Any] = {}
+    for position in (*draft.inputs, *draft.weights):
+        values[nodes[position]] = copy_placeholder(graph, nodes[position])
     shapes: dict[DimOf, torch.fx.Node] = {}
-    for node in draft.body:
-        match draft.replaced.get(node):
+    for position in draft.body:
+        node = nodes[position]
+        match draft.replaced.get(position) if draft.replaced else None:
             case Literal(value):
                 values[node] = value
             case DimOf() as source:
                 if source not in shapes:
-                    shapes[source] = copy_shape_read(graph, node, source, values)
+                    shapes[source] = copy_shape_read(graph, node, values[nodes[source.tensor]], source.dim)
                 values[node] = shapes[source]
             case None:
                 values[node] = copy_node(graph, node, values)
-    graph.output(tuple(values[node] for node in outputs))
-    attributes = {str(node.target): attribute(view.program.module, str(node.target)) for node in draft.body if node.op == "get_attr"}
+    graph.output(tuple(values[nodes[position]] for position in outputs))
+    body = [nodes[position] for position in draft.body]
+    attributes = {str(node.target): attribute(view.program.module, str(node.target)) for node in body if node.op == "get_attr"}
     return Segment(
         name=name,
         kind=kind_name(draft.kind),
         module=graph_module(attributes, graph, name),
-        inputs=_names(draft.inputs),
-        weights=_names(draft.weights),
-        outputs=_names(outputs),
-        calls=tuple(_target(node) for node in draft.body if view.roles[node] in (Role.CALL, Role.CHEAP)),
+        inputs=tuple(nodes[position].name for position in draft.inputs),
+        weights=tuple(nodes[position].name for position in draft.weights),
+        outputs=tuple(nodes[position].name for position in outputs),
+        calls=tuple(_target(nodes[position]) for position in draft.body if view.roles[position] in (Role.CALL, Role.CHEAP)),
     )
 
 
@@ -85,15 +90,11 @@ def copy_node(graph: torch.fx.Graph, node: torch.fx.Node, values: Mapping[torch.
     return graph.node_copy(node, values.__getitem__)
 
 
-def copy_shape_read(graph: torch.fx.Graph, node: torch.fx.Node, source: DimOf, values: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
-    """Reads from a shape the number that ``node`` is in the program."""
-    new = graph.create_node("call_function", aten.sym_size.int, (values[source.tensor], source.dim), name=node.name)
+def copy_shape_read(graph: torch.fx.Graph, node: torch.fx.Node, tensor: torch.fx.Node, dim: int) -> torch.fx.Node:
+    """Reads from the shape of ``tensor``, a node of ``graph``, the number that ``node`` is in the program."""
+    new = graph.create_node("call_function", aten.sym_size.int, (tensor, dim), name=node.name)
     new.meta = copy.copy(node.meta)
     return new
-
-
-def _names(nodes: Sequence[torch.fx.Node]) -> tuple[str, ...]:
-    return tuple(node.name for node in nodes)
 
 
 def _target(node: torch.fx.Node) -> str:

@@ -11,7 +11,7 @@ import torch.fx
 
 from torchkiln_core.size import Size, size_of
 from torchkiln_partitioning.shapes import unranged_symbols
-from torchkiln_partitioning.view import SIZE_READERS, ProgramView, Role, aten, dims_of, is_tensor
+from torchkiln_partitioning.view import NOBODY, SIZE_READERS, ProgramView, Role, aten
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,17 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class DimOf:
-    """Dimension ``dim`` of a tensor: an input of the program or the result of a call."""
+    """Dimension ``dim`` of the tensor at a position: an input of the program or the result of a call."""
 
-    tensor: torch.fx.Node
+    tensor: int
     dim: int
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The same operator applied to numbers that can be had in turn."""
+    """The operator of the node at a position, applied to numbers that can be had in turn."""
 
-    node: torch.fx.Node
+    node: int
 
 
 Recipe = Literal | DimOf | Recomputed
@@ -48,10 +48,10 @@ class SizeRecipes:
         known_after: Position of the latest tensor that the number is read from, ``-1`` for inputs of the program and literals.
     """
 
-    recipes: Mapping[torch.fx.Node, Recipe]
-    known_after: Mapping[torch.fx.Node, int]
+    recipes: Mapping[int, Recipe]
+    known_after: Mapping[int, int]
 
-    def usable_by(self, number: torch.fx.Node, position: int) -> bool:
+    def usable_by(self, number: int, position: int) -> bool:
         """Whether the node at ``position`` of the graph can use the number inside an engine."""
         return number in self.recipes and self.known_after[number] < position
 
@@ -62,10 +62,14 @@ def expression_of(node: torch.fx.Node) -> Size | None:
     return size_of(value) if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool) else None
 
 
-def sizes_held(node: torch.fx.Node) -> tuple[Size, ...]:
-    """The sizes that a value consists of: those of a tensor's shape, or the integer itself."""
-    size = expression_of(node)
-    return dims_of(node) if is_tensor(node) else () if size is None else (size,)
+def unknown_symbols(view: ProgramView, position: int) -> tuple[str, ...]:
+    """The symbols of unknown range in the sizes of a tensor, or in an integer."""
+    if position in view.varying:
+        return unranged_symbols(view.sizes[position] or (), view.program.dims)
+    if position not in view.numbers:
+        return ()
+    size = expression_of(view.nodes[position])
+    return () if size is None else unranged_symbols((size,), view.program.dims)
 
 
 def find_recipes(view: ProgramView) -> SizeRecipes:
@@ -77,75 +81,64 @@ def find_recipes(view: ProgramView) -> SizeRecipes:
     """
     inputs: dict[Size, DimOf] = {}
     made: dict[Size, DimOf] = {}
-    for node in view.nodes:
-        sizes = view.sizes.get(node, ())
-        if all(isinstance(size, int) for size in sizes):
-            continue
-        role = view.roles[node]
-        if role in (Role.INPUT, Role.CALL, Role.PART) and not _unranged(node, view):
-            for dim, size in enumerate(sizes):
+    for position in sorted(view.varying):
+        role = view.roles[position]
+        if role in (Role.INPUT, Role.CALL, Role.PART) and not unknown_symbols(view, position):
+            for dim, size in enumerate(view.sizes[position] or ()):
                 if not isinstance(size, int):
-                    (inputs if role is Role.INPUT else made).setdefault(size, DimOf(node, dim))
+                    (inputs if role is Role.INPUT else made).setdefault(size, DimOf(position, dim))
     found = _Recipes(view, inputs, made)
-    for node in view.nodes:
-        if node not in view.sizes and is_number(node):
-            found.add(node)
+    for position in sorted(view.numbers):
+        found.add(position)
     return SizeRecipes(found.recipes, found.known_after)
-
-
-def is_number(node: torch.fx.Node) -> bool:
-    """Whether a node's value is a Python or symbolic number."""
-    return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 class _Recipes:
     def __init__(self, view: ProgramView, inputs: Mapping[Size, DimOf], made: Mapping[Size, DimOf]) -> None:
-        self.recipes: dict[torch.fx.Node, Recipe] = {}
-        self.known_after: dict[torch.fx.Node, int] = {}
+        self.recipes: dict[int, Recipe] = {}
+        self.known_after: dict[int, int] = {}
         self._view = view
         self._inputs = inputs
         self._made = made
 
-    def add(self, node: torch.fx.Node) -> None:
-        recipe = self._recipe(node)
+    def add(self, position: int) -> None:
+        recipe = self._recipe(position)
         if recipe is None:
             return
         match recipe:
             case Literal():
                 after = -1
             case DimOf(tensor, _):
-                after = -1 if self._view.roles[tensor] is Role.INPUT else self._view.index[tensor]
+                after = -1 if self._view.roles[tensor] is Role.INPUT else tensor
             case Recomputed():
-                after = max((self.known_after[other] for other in node.all_input_nodes), default=-1)
-        self.recipes[node], self.known_after[node] = recipe, after
+                after = max((self.known_after[other] for other in self._view.reads[position]), default=-1)
+        self.recipes[position], self.known_after[position] = recipe, after
 
-    def _recipe(self, node: torch.fx.Node) -> Recipe | None:
+    def _recipe(self, position: int) -> Recipe | None:
+        node = self._view.nodes[position]
         literal = _literal(node.meta["val"])
         if literal is not None:
             return literal
         size = expression_of(node)
         if size is not None and size in self._inputs:
             return self._inputs[size]
-        if self._view.roles[node] is Role.SIZE:
-            own = self._own_shape(node)
+        if self._view.roles[position] is Role.SIZE:
+            own = self._own_shape(position)
             if own is not None:
                 return own
-            if node.target not in SIZE_READERS and all(other in self.recipes for other in node.all_input_nodes):
-                return Recomputed(node)
+            if node.target not in SIZE_READERS and all(other in self.recipes for other in self._view.reads[position]):
+                return Recomputed(position)
         return self._made.get(size) if size is not None else None
 
-    def _own_shape(self, node: torch.fx.Node) -> DimOf | None:
+    def _own_shape(self, position: int) -> DimOf | None:
         """The dimension that the program itself reads, if an engine could take the tensor in."""
+        view, node = self._view, self._view.nodes[position]
         if node.target is not aten.sym_size.int:
             return None
-        tensor, dim = node.args[0], node.args[1]
-        if not isinstance(tensor, torch.fx.Node) or not isinstance(dim, int) or tensor not in self._view.owners:
+        tensor, dim = view.reads[position][0], node.args[1]
+        if not isinstance(dim, int) or view.owners[tensor] == NOBODY:
             return None
-        return DimOf(tensor, dim) if _unranged(node, self._view) or not _unranged(tensor, self._view) else None
-
-
-def _unranged(node: torch.fx.Node, view: ProgramView) -> tuple[str, ...]:
-    return unranged_symbols(sizes_held(node), view.program.dims)
+        return DimOf(tensor, dim) if unknown_symbols(view, position) or not unknown_symbols(view, tensor) else None
 
 
 def _literal(value: Any) -> Literal | None:

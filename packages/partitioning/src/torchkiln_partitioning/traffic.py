@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from torchkiln_partitioning.placement import CallGraph, Placement
 from torchkiln_partitioning.refine import Transfer
-from torchkiln_partitioning.view import Role
+from torchkiln_partitioning.view import NOBODY, Role
 
 
 def find_transfers(placement: Placement, calls: CallGraph) -> list[Transfer]:
     """The tensors that cross wherever maker and reader are apart: inputs of the program and results of calls that run once."""
-    view = placement.view
+    view, vertices = placement.view, calls.vertices
+    given, num_bytes, owners = Role.INPUT, placement.work.num_bytes, placement.owners
     transfers: list[Transfer] = []
-    for node in view.nodes:
-        owner = placement.owners.get(node)
-        if node not in view.sizes or (owner is None and view.roles[node] is not Role.INPUT):
+    for position, readers in enumerate(view.readers):
+        owner = owners[position]
+        if view.sizes[position] is None or (owner == NOBODY and view.roles[position] is not given):
             continue
-        readers = [calls.vertices[user] for user in node.users if user in calls.vertices]
-        if readers:
-            producer = None if owner is None else calls.vertices[owner]
-            transfers.append(Transfer(placement.work.bytes_of(node), producer, tuple(readers)))
+        consumers = tuple([vertices[user] for user in readers if user in vertices])
+        if consumers:
+            transfers.append(Transfer(num_bytes[position], None if owner == NOBODY else vertices[owner], consumers))
     return transfers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torchkiln_core.call import source_of
 from torchkiln_core.errors import InternalError
 from torchkiln_core.program import InputKind, Program
 from torchkiln_core.size import Size, sizes_of
-from torchkiln_partitioning.effects import Effect, attribute, effect_of
+from torchkiln_partitioning.effects import Effect, attribute, find_effects
 
 aten = torch.ops.aten
 
@@ -30,6 +29,9 @@ VIEWS = frozenset(
         aten.unsqueeze, aten.view, aten._unsafe_view,
     }
 )  # fmt: skip
+NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+NOBODY = -1
+"""In a table of positions: no node."""
 
 
 class Role(enum.Enum):
@@ -55,35 +57,50 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramView:
-    """A program seen by the partitioner.
+    """A program seen by the partitioner, which knows a node by its position among the live ones; tables have an entry per position.
 
     Attributes:
         program: The program.
         nodes: Live nodes in graph order, without the output node.
         index: Position of each live node.
-        roles: Role of each live node.
-        owners: The call that a value comes from, for ``CALL`` and ``PART`` nodes.
+        reads: What each node reads, each once.
+        readers: Who reads each node, in order.
+        roles: Role of each node.
+        owners: For ``CALL`` and ``PART`` nodes, the call that the value comes from; else ``NOBODY``.
         effects: Calls that do more than compute their result.
         results: What the program returns.
         whole: Calls that have a segment of their own: higher-order calls run graphs that no neighbour may be fused with.
-        sizes: The shape ``[*]`` of each live node that is one tensor; empty for sparse ones, whose shape no engine reads.
-        devices: The device of each live node that is one dense real tensor.
+        sizes: The shape ``[*]`` of each node that is one tensor, empty for sparse ones, whose shape no engine reads; else ``None``.
+        varying: Tensors with a size that is no integer.
+        numbers: Nodes whose value is a Python or symbolic number.
+        devices: The device of each node that is one dense real tensor, else ``None``.
+        item_bytes: Bytes of an element of each node that is one tensor.
     """
 
     program: Program
-    nodes: tuple[torch.fx.Node, ...]
+    nodes: Sequence[torch.fx.Node]
     index: Mapping[torch.fx.Node, int]
-    roles: Mapping[torch.fx.Node, Role]
-    owners: Mapping[torch.fx.Node, torch.fx.Node]
-    effects: Mapping[torch.fx.Node, Effect]
+    reads: Sequence[Sequence[int]]
+    readers: Sequence[Sequence[int]]
+    roles: Sequence[Role]
+    owners: Sequence[int]
+    effects: Mapping[int, Effect]
     results: tuple[Any, ...]
-    whole: frozenset[torch.fx.Node]
-    sizes: Mapping[torch.fx.Node, tuple[Size, ...]]
-    devices: Mapping[torch.fx.Node, torch.device]
+    whole: frozenset[int]
+    sizes: Sequence[tuple[Size, ...] | None]
+    varying: frozenset[int]
+    numbers: frozenset[int]
+    devices: Sequence[torch.device | None]
+    item_bytes: Sequence[int]
 
-    def operators(self) -> Iterator[torch.fx.Node]:
+    def operators(self) -> Iterator[int]:
         """The operators of the program as users see them, in order: no parts, no sizes."""
-        return (node for node in self.nodes if self.roles[node] in (Role.CALL, Role.CHEAP))
+        call, cheap = Role.CALL, Role.CHEAP
+        return (position for position, role in enumerate(self.roles) if role is call or role is cheap)
+
+    def result_positions(self) -> set[int]:
+        """The nodes that the program returns."""
+        return {self.index[value] for value in self.results if isinstance(value, torch.fx.Node)}
 
 
 def view_program(program: Program) -> ProgramView:
@@ -92,49 +109,48 @@ def view_program(program: Program) -> ProgramView:
     Raises:
         InternalError: The graph breaks a promise of ``Program``.
     """
-    graph = program.module.graph
-    output = next(iter(graph.find_nodes(op="output")))
+    output = next(iter(program.module.graph.find_nodes(op="output")))
     results = output.args[0]
     if not isinstance(results, (tuple, list)):
         raise InternalError(f"program: expected the output to be a flat tuple, got {results!r}")
-    effects = {node: effect for node in graph.nodes if (effect := effect_of(node, program.module)) is not None}
-    nodes = _live_nodes(program, set(output.all_input_nodes) | effects.keys())
-    kinds = {item.name: item.kind for item in program.inputs}
-    roles: dict[torch.fx.Node, Role] = {}
-    owners: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in nodes:
-        role = roles[node] = _role(node, program, kinds, (roles, effects))
-        if role is Role.CALL:
-            owners[node] = node
-        elif role is Role.PART:
-            owners[node] = owners[node.all_input_nodes[0]]
-    for node in nodes:
-        if roles[node] is Role.CALL and isinstance(node.meta.get("val"), (tuple, list)):
-            readers = [user.name for user in node.users if user.op == "output" or roles.get(user, Role.PART) is not Role.PART]
-            if readers:
-                raise InternalError(f"program: {', '.join(readers)} reads all results of {node.name} at once", where=source_of(node))
-    index = {node: position for position, node in enumerate(nodes)}
-    whole = frozenset(node for node in nodes if type(node.target) is not OpOverload and isinstance(node.target, HigherOrderOperator))
-    return ProgramView(program, nodes, index, roles, owners, effects, tuple(results), whole, *_tensors_of(nodes))
-
-
-def _tensors_of(nodes: Sequence[torch.fx.Node]) -> tuple[dict[torch.fx.Node, tuple[Size, ...]], dict[torch.fx.Node, torch.device]]:
-    """``sizes`` and ``devices`` of a view."""
-    sizes: dict[torch.fx.Node, tuple[Size, ...]] = {}
-    devices: dict[torch.fx.Node, torch.device] = {}
-    for node in nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            dense = value.layout == torch.strided
-            sizes[node] = sizes_of(value.shape) if dense else ()
-            if dense and not value.dtype.is_complex:
-                devices[node] = value.device
-    return sizes, devices
+    effects = find_effects(program.module)
+    nodes, read_nodes = _live_nodes(program, {*output.all_input_nodes, *effects})
+    index = dict(zip(nodes, range(len(nodes)), strict=True))
+    found = _Reading(program, nodes, [[index[other] for other in others] for others in read_nodes], {index[node] for node in effects})
+    for position, node in enumerate(nodes):
+        found.add(position, node)
+    for position in found.several:
+        readers = [nodes[user].name for user in found.readers[position] if found.roles[user] is not Role.PART]
+        if readers or nodes[position] in output.all_input_nodes:
+            names = ", ".join(readers or ["the output"])
+            raise InternalError(f"program: {names} reads all results of {nodes[position].name} at once", where=source_of(nodes[position]))
+    return ProgramView(
+        program=program,
+        nodes=nodes,
+        index=index,
+        reads=found.reads,
+        readers=found.readers,
+        roles=found.roles,
+        owners=found.owners,
+        effects={index[node]: effect for node, effect in effects.items()},
+        results=tuple(results),
+        whole=frozenset(found.whole),
+        sizes=found.sizes,
+        varying=frozenset(found.varying),
+        numbers=frozenset(found.numbers),
+        devices=found.devices,
+        item_bytes=found.item_bytes,
+    )
 
 
 def is_tensor(node: torch.fx.Node) -> bool:
     """Whether the value of a node is one tensor."""
     return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def is_number(node: torch.fx.Node) -> bool:
+    """Whether a node's value is a Python or symbolic number."""
+    return isinstance(node.meta.get("val"), NUMBERS)
 
 
 def dims_of(tensor: torch.fx.Node) -> tuple[Size, ...]:
@@ -143,44 +159,116 @@ def dims_of(tensor: torch.fx.Node) -> tuple[Size, ...]:
     return sizes_of(value.shape) if value.layout == torch.strided else ()
 
 
-def _live_nodes(program: Program, roots: set[torch.fx.Node]) -> tuple[torch.fx.Node, ...]:
-    live = set(roots)
-    kept: list[torch.fx.Node] = []
+def _live_nodes(program: Program, live: set[torch.fx.Node]) -> tuple[list[torch.fx.Node], list[list[torch.fx.Node]]]:
+    """The nodes that ``live`` ones depend on and all placeholders, in graph order, with what each reads. Takes over ``live``."""
+    nodes: list[torch.fx.Node] = []
+    reads: list[list[torch.fx.Node]] = []
     for node in reversed(program.module.graph.nodes):
-        if node.op == "placeholder" or node in live:
-            if node.op != "output":
-                kept.append(node)
-            live.update(node.all_input_nodes)
-    return tuple(reversed(kept))
+        if (node in live or node.op == "placeholder") and node.op != "output":
+            others = node.all_input_nodes
+            nodes.append(node)
+            reads.append(others)
+            live.update(others)
+    nodes.reverse()
+    reads.reverse()
+    return nodes, reads
 
 
-def _role(
-    node: torch.fx.Node,
-    program: Program,
-    kinds: Mapping[str, InputKind],
-    known: tuple[Mapping[torch.fx.Node, Role], Mapping[torch.fx.Node, Effect]],
-) -> Role:
-    roles, effects = known
-    if node.op == "placeholder":
-        if node.name not in kinds:
-            raise InternalError(f"program: placeholder {node.name} is not among its inputs")
-        return Role.WEIGHT if kinds[node.name] is InputKind.WEIGHT else Role.INPUT
-    if node.op == "get_attr":
-        if isinstance(attribute(program.module, str(node.target)), torch.Tensor):
+class _Reading:
+    """The tables of a view, filled node by node in graph order; every node is looked at once."""
+
+    def __init__(self, program: Program, nodes: Sequence[torch.fx.Node], reads: list[list[int]], effects: set[int]) -> None:
+        count = len(nodes)
+        self.reads = reads
+        self.readers: list[list[int]] = [[] for _ in nodes]
+        self.roles: list[Role] = []
+        self.owners = [NOBODY] * count
+        self.sizes: list[tuple[Size, ...] | None] = [None] * count
+        self.devices: list[torch.device | None] = [None] * count
+        self.item_bytes = [0] * count
+        self.whole: list[int] = []
+        self.varying: list[int] = []
+        self.numbers: set[int] = set()
+        self.several: list[int] = []
+        self._program = program
+        self._kinds = {item.name: item.kind for item in program.inputs}
+        self._effects = effects
+        # By id, since an operator's own hash is a call of Python; nodes keep their targets alive.
+        self._sorts: dict[int, _Sort] = {}
+        # Looking up a member of an enumeration costs more than all else that is done for a node.
+        self._call, self._part, self._computes = Role.CALL, Role.PART, _Sort.CALL
+        self._function, self._strided, self._tensor = "call_function", torch.strided, torch.Tensor
+
+    def add(self, position: int, node: torch.fx.Node) -> None:
+        """Reads the next node."""
+        value = node.meta.get("val")
+        if isinstance(value, self._tensor):
+            dtype, shape = value.dtype, tuple(value.shape)
+            self.item_bytes[position] = dtype.itemsize
+            if value.layout == self._strided:
+                sizes = self.sizes[position] = sizes_of(shape)
+                if sizes is not shape and not all(isinstance(size, int) for size in sizes):
+                    self.varying.append(position)
+                if not dtype.is_complex:
+                    self.devices[position] = value.device
+            else:
+                self.sizes[position] = ()
+        elif isinstance(value, NUMBERS):
+            self.numbers.add(position)
+        for other in self.reads[position]:
+            self.readers[other].append(position)
+        role = self._role(position, node)
+        self.roles.append(role)
+        if role is self._call:
+            self.owners[position] = position
+            if isinstance(value, (tuple, list)):
+                self.several.append(position)
+        elif role is self._part:
+            self.owners[position] = self.owners[self.reads[position][0]]
+
+    def _role(self, position: int, node: torch.fx.Node) -> Role:
+        if node.op != self._function:
+            return self._role_of_source(node)
+        target = node.target
+        sort = self._sorts.get(id(target))
+        if sort is None:
+            sort = self._sorts[id(target)] = _sort_of(target)
+        if sort is self._computes:
+            return self._call
+        if sort is _Sort.WHOLE:
+            self.whole.append(position)
+            return self._call
+        if target is operator.getitem and self.roles[self.reads[position][0]] in (Role.CALL, Role.PART):
+            return Role.PART
+        if sort is _Sort.OTHER:
+            return Role.SIZE if self._is_size(position) else Role.CALL
+        if sort in (_Sort.SIZE, _Sort.CHECK):
+            return Role.SIZE if sort is _Sort.SIZE else Role.CHECK
+        cheap = position not in self._effects and self.sizes[position] is not None and self._is_cheap(position, sort)
+        return Role.CHEAP if cheap else Role.CALL
+
+    def _role_of_source(self, node: torch.fx.Node) -> Role:
+        if node.op == "placeholder":
+            if node.name not in self._kinds:
+                raise InternalError(f"program: placeholder {node.name} is not among its inputs")
+            return Role.WEIGHT if self._kinds[node.name] is InputKind.WEIGHT else Role.INPUT
+        if node.op != "get_attr":
+            raise InternalError(f"program: {node.name} has op {node.op}; expected call_function", where=source_of(node))
+        if isinstance(attribute(self._program.module, str(node.target)), torch.Tensor):
             raise InternalError(f"program: {node.name} is a tensor attribute; expected a placeholder of kind WEIGHT", where=source_of(node))
         return Role.ATTRIBUTE
-    if node.op != "call_function":
-        raise InternalError(f"program: {node.name} has op {node.op}; expected call_function", where=source_of(node))
-    target = node.target
-    if target is operator.getitem and roles[node.all_input_nodes[0]] in (Role.CALL, Role.PART):
-        return Role.PART
-    sort = _sort_of(target)
-    if sort is _Sort.OTHER and _is_size(node):
-        return Role.SIZE
-    if sort in (_Sort.SIZE, _Sort.CHECK):
-        return Role.SIZE if sort is _Sort.SIZE else Role.CHECK
-    cheap = sort in (_Sort.MAKER, _Sort.VIEW) and node not in effects and is_tensor(node) and _is_cheap(node, sort, roles)
-    return Role.CHEAP if cheap else Role.CALL
+
+    def _is_size(self, position: int) -> bool:
+        return position in self.numbers and all(self.sizes[other] is None for other in self.reads[position])
+
+    def _is_cheap(self, position: int, sort: _Sort) -> bool:
+        tensors = [other for other in self.reads[position] if self.roles[other] is not Role.SIZE and not self._is_number_input(other)]
+        if not tensors:
+            return sort is _Sort.MAKER
+        return sort is _Sort.VIEW and len(tensors) == 1 and self.roles[tensors[0]] in (Role.WEIGHT, Role.CHEAP)
+
+    def _is_number_input(self, position: int) -> bool:
+        return self.roles[position] is Role.INPUT and self.sizes[position] is None
 
 
 class _Sort(enum.Enum):
@@ -191,10 +279,10 @@ class _Sort(enum.Enum):
     MAKER = "makes a tensor from numbers"
     VIEW = "views a tensor"
     CALL = "computes"
+    WHOLE = "runs graphs"
     OTHER = "is no operator of torch"
 
 
-@functools.lru_cache(maxsize=4096)
 def _sort_of(target: Any) -> _Sort:
     if target in SIZE_READERS:
         return _Sort.SIZE
@@ -203,20 +291,4 @@ def _sort_of(target: Any) -> _Sort:
     if isinstance(target, OpOverload):
         packet = target.overloadpacket
         return _Sort.MAKER if packet in _MAKERS else _Sort.VIEW if packet in VIEWS else _Sort.CALL
-    return _Sort.CALL if isinstance(target, HigherOrderOperator) else _Sort.OTHER
-
-
-def _is_size(node: torch.fx.Node) -> bool:
-    numbers = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
-    return isinstance(node.meta.get("val"), numbers) and not any(is_tensor(other) for other in node.all_input_nodes)
-
-
-def _is_cheap(node: torch.fx.Node, sort: _Sort, roles: Mapping[torch.fx.Node, Role]) -> bool:
-    tensors = [other for other in node.all_input_nodes if roles[other] is not Role.SIZE and not _is_number_input(other, roles)]
-    if not tensors:
-        return sort is _Sort.MAKER
-    return sort is _Sort.VIEW and len(tensors) == 1 and roles[tensors[0]] in (Role.WEIGHT, Role.CHEAP)
-
-
-def _is_number_input(node: torch.fx.Node, roles: Mapping[torch.fx.Node, Role]) -> bool:
-    return roles[node] is Role.INPUT and not is_tensor(node)
+    return _Sort.WHOLE if isinstance(target, HigherOrderOperator) else _Sort.OTHER

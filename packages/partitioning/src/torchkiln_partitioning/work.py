@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,11 +32,9 @@ class WorkEstimator:
 
     Args:
         dims: Range of each free symbol; sizes are taken at ``opt``.
-        sizes: Shapes of nodes, where they are known already.
     """
 
-    def __init__(self, dims: Mapping[str, DimRange], sizes: Mapping[torch.fx.Node, tuple[Size, ...]] | None = None) -> None:
-        self._sizes = sizes or {}
+    def __init__(self, dims: Mapping[str, DimRange]) -> None:
         self._values = {name: dim.opt for name, dim in dims.items()}
         self._known: dict[Size, int] = {}
         self._counts: dict[tuple[Size, ...], int] = {}
@@ -46,16 +45,13 @@ class WorkEstimator:
 
     def shape_of(self, node: torch.fx.Node) -> tuple[int, ...]:
         """The shape ``[*]`` of a tensor node."""
-        sizes = self._sizes.get(node)
-        return tuple(map(self.evaluate, dims_of(node) if sizes is None else sizes))
+        return tuple(map(self.evaluate, dims_of(node)))
 
     def elements_of(self, node: torch.fx.Node) -> int:
         """Elements of a tensor node; none for any other node."""
         found = self._elements.get(node)
         if found is None:
-            sizes = self._sizes.get(node)
-            if sizes is None:
-                sizes = dims_of(node) if is_tensor(node) else (0,)
+            sizes = dims_of(node) if is_tensor(node) else (0,)
             found = self._counts.get(sizes)
             if found is None:
                 found = self._counts[sizes] = math.prod(map(self.evaluate, sizes))
@@ -69,6 +65,11 @@ class WorkEstimator:
             count = self.elements_of(node)
             found = self._bytes[node] = count * node.meta["val"].dtype.itemsize if count else 0
         return found
+
+    def moved_bytes_of(self, call: torch.fx.Node) -> int:
+        """Bytes that a call reads and writes; those of the parts where it has several results."""
+        results = call.users if isinstance(call.meta.get("val"), (tuple, list)) else (call,)
+        return sum(map(self.bytes_of, results)) + sum(map(self.bytes_of, call.all_input_nodes))
 
     def lies_in_order(self, node: torch.fx.Node) -> bool:
         """Whether a tensor is contiguous; dimensions of size 1 lie anywhere."""
@@ -101,17 +102,15 @@ class WorkEstimator:
 
     def _count(self, node: torch.fx.Node) -> int:
         target = node.target
-        if not isinstance(target, OpOverload):
+        if is_elementwise(target):
+            return max(map(self.elements_of, (node, *node.all_input_nodes)))
+        if not isinstance(target, OpOverload) or target.overloadpacket in _MOVES:
             return 0
         packet = target.overloadpacket
-        if packet in _MOVES:
-            return 0
         if packet in _PRODUCTS:
             return _PRODUCTS[packet](self, node)
-        if packet in flop_registry:
-            args, kwargs = map_arg((node.args, node.kwargs), self._argument)
-            return int(flop_registry[packet](*args, **kwargs, out_val=self._result(node)))
-        return max(map(self.elements_of, (node, *node.all_input_nodes)))
+        args, kwargs = map_arg((node.args, node.kwargs), self._argument)
+        return int(flop_registry[packet](*args, **kwargs, out_val=self._result(node)))
 
     def _argument(self, node: torch.fx.Node) -> Any:
         """What a formula takes for a node: the shape of a tensor, a number as it is typically."""
@@ -185,3 +184,12 @@ _PRODUCTS: Mapping[Any, Callable[[WorkEstimator, torch.fx.Node], int]] = {
     aten.einsum: _einsum,
 }
 """Operators that lowering keeps whole, which torch's table knows by their parts only."""
+
+
+@functools.lru_cache(maxsize=4096)
+def is_elementwise(target: Any) -> bool:
+    """Whether calls of an operator count one operation per element of their largest tensor."""
+    if not isinstance(target, OpOverload):
+        return False
+    packet = target.overloadpacket
+    return packet not in _MOVES and packet not in _PRODUCTS and packet not in flop_registry
