@@ -156,6 +156,25 @@ def test_refusals_of_particular_converters(case, rule, registry):
     assert (None if rejection is None else rejection.rule) == rule
 
 
+ROWS = torch.tensor([0, 0])
+SCATTERS = [
+    (OpCase(aten.scatter.src, (X, 0, torch.zeros(2, 3, 4, dtype=torch.int64), X)), "deterministic"),
+    (OpCase(aten.index_put.default, (X, [ROWS], X[:2])), "deterministic"),
+    (OpCase(aten.index_put.default, (X, [ROWS], torch.ones(4)), dynamic=((0, 0),)), "deterministic"),
+    # Every write has the same value here.
+    (OpCase(aten.index_put.default, (X, [ROWS], torch.ones(()))), None),
+    (OpCase(aten.scatter.value, (X, 0, torch.zeros(2, 3, 4, dtype=torch.int64), 1.0)), None),
+    (OpCase(aten.relu.default, (X,)), None),
+]
+
+
+@pytest.mark.parametrize(("case", "rule"), SCATTERS, ids=str)
+def test_results_that_depend_on_the_order_of_writes_can_be_refused(case, rule, registry):
+    assert _refusal(registry, case) is None
+    rejection = _refusal(registry.deterministic(), case)
+    assert (None if rejection is None else rejection.rule) == rule
+
+
 def test_a_size_that_an_engine_cannot_compute_is_refused_where_it_is_made(registry):
     class Stretch(torch.nn.Module):
         def forward(self, x):

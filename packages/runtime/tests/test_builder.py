@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Val
 from torchkiln_core.layers import Activation, ActivationKind, Elementwise, ElementwiseOp, Shuffle, Softmax, Unary, UnaryOp
 from torchkiln_runtime import CachedBuilder, MemoryPlanCache, TensorRTBuilder, find_library
 from torchkiln_runtime.adapter import WRITERS
+from torchkiln_runtime.timing import configure_timing
 
 
 def test_a_plan_says_what_it_holds(static_network, ahead):
@@ -134,12 +136,54 @@ def test_a_network_without_outputs_is_our_error(ahead):
         TensorRTBuilder(ahead).build(net)
 
 
-@pytest.mark.parametrize("changes", [{"optimization_level": 2}, {"workspace_bytes": 1 << 30}, {"targets": ("sm_120",)}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"optimization_level": 2}, {"workspace_bytes": 1 << 30}, {"targets": ("sm_120",)}, {"deterministic": True}, {"benchmark": True}],
+    ids=lambda changes: next(iter(changes)),
+)
 def test_options_are_taken_and_enter_the_key(static_network, ahead, changes):
     before, after = TensorRTBuilder(ahead), TensorRTBuilder(dataclasses.replace(ahead, **changes))
     plan = after.build(static_network)
     assert plan.key == after.key(static_network)
     assert plan.key != before.key(static_network)
+
+
+def test_switches_that_are_off_have_one_key(static_network, ahead):
+    off = TensorRTBuilder(dataclasses.replace(ahead, deterministic=False, benchmark=False))
+    assert off.key(static_network) == TensorRTBuilder(ahead).key(static_network)
+
+
+def test_tensorrt_rtx_builds_the_same_plan_every_time_and_at_every_level(static_network, ahead):
+    # What docs/backends.md promises of it: no kernel is chosen by timing, and the level changes nothing.
+    plans = [TensorRTBuilder(dataclasses.replace(ahead, optimization_level=level)).build(static_network) for level in (None, None, 0, 5)]
+    assert all(torch.equal(plan.data, plans[0].data) for plan in plans)
+
+
+class _Library:
+    """TensorRT for data centres as far as kernels are chosen."""
+
+    name = "tensorrt"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (BuildOptions(), {}),
+        (BuildOptions(optimization_level=4), {"builder_optimization_level": 4}),
+        (BuildOptions(deterministic=True), {"builder_optimization_level": 0}),
+        (BuildOptions(deterministic=True, optimization_level=0), {"builder_optimization_level": 0}),
+        (BuildOptions(benchmark=True), {"avg_timing_iterations": 8}),
+    ],
+)
+def test_how_kernels_are_chosen_where_they_are_timed(options, expected):
+    config = SimpleNamespace()
+    configure_timing(config, options, _Library())
+    assert vars(config) == expected
+
+
+def test_a_level_that_times_kernels_is_not_deterministic():
+    with pytest.raises(BuildError, match="optimization_level=3: expected 0 with deterministic=True"):
+        configure_timing(SimpleNamespace(), BuildOptions(deterministic=True, optimization_level=3), _Library())
 
 
 def test_too_little_workspace_is_said(static_network, ahead):

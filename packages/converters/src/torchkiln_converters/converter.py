@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeAlias
 
 import torch
@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchkiln_converters.arrival import Lookup, NotStatic, Parameter, Result, is_tensor_arrival, parameter, read, read_static
-from torchkiln_converters.support import Equals, Support, tensors_of
+from torchkiln_converters.support import Equals, Requires, Support, tensors_of
 from torchkiln_core import Network, OpCall, Rejection, Size, Value
 from torchkiln_core.shape_tensor import has_layers
 from torchkiln_core.size import sizes_of
@@ -65,6 +65,14 @@ class Converter(Generic[P]):
             except NotStatic as problem:
                 return Rejection.of(call, "static", str(problem))
         return None
+
+    def deterministic(self) -> Converter[P]:
+        """The same, refusing calls whose result depends on the order of writes: rule ``deterministic``."""
+        unordered = self.support.unordered
+        if unordered is None:
+            return self
+        ordered = Requires("a result that does not depend on the order of writes", lambda call: not unordered(call), "deterministic")
+        return replace(self, support=self.support.requiring(ordered))
 
     def convert(self, net: Network, call: OpCall, lookup: Lookup) -> tuple[Value | None, ...]:
         """Writes the layers of ``call``; one value per result."""

@@ -40,6 +40,10 @@ class ConverterRegistry:
         """A registry that also has ``converters``; a later one replaces an earlier one for the same operator."""
         return ConverterRegistry((*self._converters, *converters))
 
+    def deterministic(self) -> ConverterRegistry:
+        """The same converters, refusing calls whose result depends on the order of writes."""
+        return ConverterRegistry(item.deterministic() for item in self._converters)
+
     def reject(self, call: OpCall) -> Rejection | None:
         """Why ``call`` cannot be converted, or ``None``. Rule ``no-converter``, or one of the converter's."""
         found = self._by_target.get(call.target)

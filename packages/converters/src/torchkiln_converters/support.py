@@ -123,6 +123,8 @@ class Support:
         results: Dtypes that the results may have.
         rules: Further conditions.
         ignores: Arguments that change no result, or whose effect the result's dtype and shape tell already.
+        unordered: Whether a call's result depends on the order of writes, as where two indices of a scatter are equal; such calls are
+            refused where ``deterministic`` is asked for.
     """
 
     dtypes: frozenset[torch.dtype] = NETWORK_DTYPES
@@ -131,6 +133,7 @@ class Support:
     results: frozenset[torch.dtype] = NETWORK_DTYPES
     rules: tuple[Rule, ...] = ()
     ignores: tuple[str, ...] = ()
+    unordered: Callable[[OpCall], bool] | None = None
 
     def requiring(self, *rules: Rule) -> Support:
         """The same with more rules."""

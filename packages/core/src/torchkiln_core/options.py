@@ -128,9 +128,9 @@ class BuildOptions:
     )
     deterministic: bool | None = option(
         None,
-        "Same inputs, same bits, in every run and process on one machine: calls whose results depend on the order of writes run in PyTorch, "
-        "all that runs in PyTorch does so under `torch.use_deterministic_algorithms(True)`, and no kernel is chosen by timing or replaced "
-        "while the program runs. By default `torchkiln.backends.deterministic`, which follows torch.",
+        "Same inputs, same bits, in every run and process on one machine: calls whose results depend on the order of writes run in "
+        "PyTorch, all that runs in PyTorch does so under `torch.use_deterministic_algorithms(True)`, and no kernel is chosen by timing or "
+        "replaced while the program runs. By default `torchkiln.backends.deterministic`, which follows torch.",
         keyed=True,
     )
     benchmark: bool | None = option(

@@ -16,6 +16,7 @@ from torchkiln_runtime.precision import effective_tf32, tf32_scope
 from torchkiln_runtime.reference import bindings_of
 from torchkiln_runtime.shapes import ShapeRules, find_symbols
 from torchkiln_runtime.targets import Targets, resolve_targets
+from torchkiln_runtime.timing import configure_timing
 
 _DEFAULTS = BuildOptions()
 
@@ -77,7 +78,11 @@ class PreparedBuild:
         """A hash of the network's record, the options that enter it and the target."""
         fields = dataclasses.fields(self._options)
         keyed = {field.name: getattr(self._options, field.name) for field in fields if field.metadata["keyed"] and field.name != "targets"}
-        keyed["allow_tf32"] = self._allow_tf32
+        keyed |= {
+            "allow_tf32": self._allow_tf32,
+            "deterministic": bool(self._options.deterministic),
+            "benchmark": bool(self._options.benchmark),
+        }
         return network_key(self._network, {**keyed, "target": str(self._target), "gpu": self._targets.gpu}, self._constants)
 
     def build(self) -> Plan:
@@ -149,8 +154,7 @@ class _Build:
         config.set_flag(flags.STRICT_NANS)
         if self._options.workspace_bytes is not None:
             config.set_memory_pool_limit(self._trt.MemoryPoolType.WORKSPACE, self._options.workspace_bytes)
-        if self._options.optimization_level is not None:
-            config.builder_optimization_level = self._options.optimization_level
+        configure_timing(config, self._options, self._library)
         if targets.values:
             config.num_compute_capabilities = len(targets.values)
             for index, value in enumerate(targets.values):

@@ -57,10 +57,10 @@ def _finish(compiler: Compiler, model: Any, captured: Captured, settings: Option
     compiled = CompiledModule(captured, program, follow=settings.runtime.weights == "follow")
     if not program.segments and not isinstance(model, ExportedProgram):
         # Without an engine the model itself is at least as fast as its decomposed graph; an ExportedProgram is such a graph anyway.
-        compiled.run_as(model)
+        compiled.run_as(compiler.in_pytorch(model))
     match settings.runtime.out_of_profile:
         case "torch":
-            compiled.send_elsewhere(InPyTorch(model))
+            compiled.send_elsewhere(InPyTorch(model, compiler.in_pytorch))
         case "rebuild":
             compiled.send_elsewhere(Rebuild(functools.partial(_compile_wider, model, compiled, settings)))
     return compiled

@@ -56,9 +56,9 @@ def torchkiln(
         compiled: Callable[..., Any] = aot_module_simplified(
             graph,
             list(example_inputs),
-            fw_compiler=functools.partial(_compile_forward, compiler),
-            bw_compiler=_run_in_pytorch,
-            inference_compiler=functools.partial(_compile_forward, compiler),
+            fw_compiler=lambda graph, _: _compile_forward(compiler, graph, _weight_positions(trained=True)),
+            bw_compiler=functools.partial(_run_in_pytorch, compiler),
+            inference_compiler=lambda graph, _: _compile_forward(compiler, graph, _weight_positions(trained=False)),
             decompositions={},
         )
     return compiled
@@ -110,7 +110,7 @@ class JitProgram:
             if not self._warned:
                 self._warned = True
                 _LOG.warning("this size runs in PyTorch: %s", error)
-            results = self._lowered.module(*arguments, *self._constants.values())
+            results = self._compiler.in_pytorch(self._lowered.module)(*arguments, *self._constants.values())
         return assemble(self._outputs.refs, self._outputs.epilogue, {"argument": arguments, "result": results})
 
     def _current(self, arguments: list[Any]) -> CompiledProgram:
@@ -128,8 +128,7 @@ class JitProgram:
             return self._program
 
 
-def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, fake_inputs: Sequence[Any]) -> JitProgram:
-    weights = _weight_positions()
+def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, weights: frozenset[int]) -> JitProgram:
     constants = lift_constants(graph)
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     inputs = tuple(
@@ -146,17 +145,18 @@ def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, fake_input
     return JitProgram(compiler, lowered, lowered.weights, outputs)
 
 
-def _weight_positions() -> frozenset[int]:
-    """Positions of the parameters and buffers that the graph does not mutate."""
+def _weight_positions(*, trained: bool) -> frozenset[int]:
+    """Positions of the parameters and buffers that stay: neither mutated by the graph nor, where gradients are taken, trained."""
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
     if metadata is None:
         raise ExportError("torchkiln's backend runs under torch.compile only", fix="call torchkiln.compile instead")
-    return frozenset(index for index in metadata.static_input_indices if not metadata.input_info[index].mutates_data)
+    infos = {index: metadata.input_info[index] for index in metadata.static_input_indices}
+    return frozenset(index for index, info in infos.items() if not info.mutates_data and not (trained and info.requires_grad))
 
 
-def _run_in_pytorch(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    boxed: Callable[..., Any] = make_boxed_func(gm.forward)
+def _run_in_pytorch(compiler: Compiler, graph: torch.fx.GraphModule, fake_inputs: Sequence[Any]) -> Callable[..., Any]:
+    boxed: Callable[..., Any] = make_boxed_func(compiler.in_pytorch(graph.forward))
     return boxed
 
 

@@ -18,7 +18,8 @@ from typing import Any, Literal
 import torch
 from torch.backends import ContextProp, PropModule
 
-from torchkiln_core import Options
+from torchkiln.logs import warn_once
+from torchkiln_core import Options, RuntimeOptions
 from torchkiln_core.stages import PlanCache
 from torchkiln_runtime import MemoryPlanCache, find_library, gpu_support
 
@@ -30,6 +31,8 @@ _LIBRARIES = ("default", "tensorrt", "tensorrt_rtx", "reference")
 class _Flags:
     enabled: bool = True
     allow_tf32: bool | None = None
+    deterministic: bool | None = None
+    benchmark: bool = False
     library: LibraryName | None = None
 
 
@@ -72,9 +75,16 @@ def preferred_engine_library(library: str | None = None) -> str:
 
 
 @contextmanager
-def flags(*, enabled: bool | None = None, allow_tf32: bool | None = None) -> Iterator[None]:
-    """Changes flags for the current thread or task, until the block ends; ``None`` leaves one as it is."""
-    given: dict[str, Any] = {name: value for name, value in (("enabled", enabled), ("allow_tf32", allow_tf32)) if value is not None}
+def flags(
+    *, enabled: bool | None = None, allow_tf32: bool | None = None, deterministic: bool | None = None, benchmark: bool | None = None
+) -> Iterator[None]:
+    """Changes flags for the current thread or task, until the block ends; ``None`` leaves one as it is.
+
+    Raises:
+        TypeError: A value that is not a bool.
+    """
+    wanted = {"enabled": enabled, "allow_tf32": allow_tf32, "deterministic": deterministic, "benchmark": benchmark}
+    given: dict[str, Any] = {name: _boolean(name, value) for name, value in wanted.items() if value is not None}
     token = _of_context.set(dataclasses.replace(_current(), **given))
     try:
         yield
@@ -126,16 +136,47 @@ plan_cache = PlanCacheControl()
 
 
 def resolve(options: Options) -> Options:
-    """The options with the flags in place of what they leave open."""
+    """The options with the flags in place of what they leave open.
+
+    Raises:
+        ValueError: An option that changes results while the program runs, where it must be deterministic.
+    """
     current = _current()
     build, runtime = options.build, options.runtime
-    if build.allow_tf32 is None:
-        build = dataclasses.replace(build, allow_tf32=_allow_tf32())
+    deterministic = _deterministic() if build.deterministic is None else build.deterministic
+    benchmark = current.benchmark if build.benchmark is None else build.benchmark
+    if benchmark and deterministic:
+        warn_once("benchmark: nothing is measured where programs must be deterministic, for what is faster differs from run to run")
+    if deterministic:
+        _check_deterministic(runtime)
+    if (deterministic or benchmark) and runtime.kernel_specialization == "auto":
+        # Waits for the kernels of a size, rather than replace general ones by them while the program runs.
+        runtime = dataclasses.replace(runtime, kernel_specialization="eager")
+    build = dataclasses.replace(
+        build,
+        allow_tf32=_allow_tf32() if build.allow_tf32 is None else build.allow_tf32,
+        deterministic=deterministic,
+        benchmark=benchmark and not deterministic,
+    )
     if build.library is None and current.library in ("tensorrt", "tensorrt_rtx"):
         build = dataclasses.replace(build, library=current.library)
     if runtime.engine == "auto" and (not current.enabled or current.library == "reference"):
         runtime = dataclasses.replace(runtime, engine="reference")
     return dataclasses.replace(options, build=build, runtime=runtime)
+
+
+def _check_deterministic(runtime: RuntimeOptions) -> None:
+    """Raises ``ValueError`` for options by which equal calls run on different kernels, depending on what ran before."""
+    changing = {
+        "specialize": runtime.specialize is not None,
+        "out_of_profile": runtime.out_of_profile == "rebuild",
+        "kernel_specialization": runtime.kernel_specialization == "lazy",
+    }
+    for name in (name for name, changes in changing.items() if changes):
+        raise ValueError(
+            f"{name}={getattr(runtime, name)!r}: with deterministic=True, expected nothing that runs equal calls on other kernels later; "
+            f"leave out {name}, or compile with deterministic=False"
+        )
 
 
 def _current() -> _Flags:
@@ -160,12 +201,26 @@ def _allow_tf32() -> bool:
     return bool(torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32)
 
 
+def _deterministic() -> bool:
+    """As set, else as ``torch.use_deterministic_algorithms`` says."""
+    chosen = _current().deterministic
+    return torch.are_deterministic_algorithms_enabled() if chosen is None else chosen
+
+
 def _set_enabled(value: bool) -> None:
     _change(enabled=_boolean("enabled", value))
 
 
 def _set_allow_tf32(value: bool | None) -> None:
     _change(allow_tf32=None if value is None else _boolean("allow_tf32", value))
+
+
+def _set_deterministic(value: bool | None) -> None:
+    _change(deterministic=None if value is None else _boolean("deterministic", value))
+
+
+def _set_benchmark(value: bool) -> None:
+    _change(benchmark=_boolean("benchmark", value))
 
 
 def _boolean(name: str, value: object) -> bool:
@@ -181,10 +236,16 @@ class _Backends(PropModule):
     """Whether TensorRT runs engines; off, ``engine="auto"`` is the reference engine."""
     allow_tf32 = ContextProp(_allow_tf32, _set_allow_tf32)  # type: ignore[no-untyped-call]
     """Whether fp32 products and convolutions of engines may use TF32; follows torch's flags until set, and again after ``None``."""
+    deterministic = ContextProp(_deterministic, _set_deterministic)  # type: ignore[no-untyped-call]
+    """Whether equal inputs give equal bits in every run; follows ``torch.use_deterministic_algorithms`` until set, and after ``None``."""
+    benchmark = ContextProp(lambda: _current().benchmark, _set_benchmark)  # type: ignore[no-untyped-call]
+    """Whether engine segments are timed against PyTorch, and the faster of the two is kept."""
 
 
 enabled: bool
 allow_tf32: bool | None
+deterministic: bool | None
+benchmark: bool
 
 _module: ModuleType = sys.modules[__name__]
 sys.modules[__name__] = _Backends(_module, __name__)  # type: ignore[no-untyped-call]

@@ -144,16 +144,18 @@ def _locate(graph: torch.fx.Graph, function: Callable[..., Any]) -> None:
 
 
 class _FunctionModule(torch.nn.Module):
-    """A plain function as a module; keeps its signature for keyword arguments."""
+    """A plain function as a module; keeps its signature, by which export matches keyword arguments and dynamic shapes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
-        if (signature := _signature(function)) is not None:
-            self.__signature__ = signature
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        if (signature := _signature(function)) is not None:
+            forward.__signature__ = signature  # type: ignore[attr-defined]
+        self.forward = forward
 
 
 def _parameter_names(model: object) -> Sequence[str] | None:

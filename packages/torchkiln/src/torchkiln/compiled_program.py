@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
+from torchkiln.determinism import deterministically
 from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 from torchkiln.torch_segments import TorchSegments, by_inductor, inlined
 from torchkiln_core import BuildOptions, Partition
 from torchkiln_core.stages import Engine
+from torchkiln_runtime import TensorRTEngine
 
 
 class EngineCall:
@@ -61,6 +64,8 @@ class StitchedProgram:
         compiled = {} if torch_segments == "eager" else _compiled_segments(module, engines)
         self.module = inlined(module, [*engines, *compiled])
         self.weights = tuple(weights)
+        self._engines = engines
+        self._forward: Callable[..., Sequence[Any]] = self.module.forward
         runs: dict[str, Callable[..., Any]] = {**engines, **compiled}
         for name, run in runs.items():
             self.install(name, run)
@@ -76,8 +81,14 @@ class StitchedProgram:
         Raises:
             ShapeOutOfProfile: A size outside what was compiled.
         """
-        result: Sequence[Any] = self.module.forward(*inputs, *self.weights)
-        return result
+        return self._forward(*inputs, *self.weights)
+
+    def run_deterministically(self) -> None:
+        """From now on, what runs in PyTorch does so under torch's switches for reproducible results; engines alone need none."""
+        calls = [node for node in self.module.graph.nodes if node.op.startswith("call_") and node.target is not operator.getitem]
+        engines = all(isinstance(call.engine, TensorRTEngine) for call in self._engines.values())
+        if not engines or any(node.target not in self._engines for node in calls):
+            self._forward = deterministically(self.module.forward)
 
 
 def _compiled_segments(module: torch.fx.GraphModule, engines: Mapping[str, EngineCall]) -> dict[str, Callable[..., Any]]:
@@ -102,6 +113,8 @@ class CompiledProgram:
         self._compiler = compiler
         engines = {name: _engine_call(segment) for name, segment in segments.items()}
         self.run = StitchedProgram(partition.module, engines, self._stitched_weights(partition.program.weights), torch_segments)
+        if compiler.options.deterministic:
+            self.run.run_deterministically()
 
     @property
     def device(self) -> torch.device:

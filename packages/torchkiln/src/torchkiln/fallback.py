@@ -24,15 +24,18 @@ def compile_segments(
     make: Callable[[Segment, Program], Made],
     *,
     required: bool,
+    judge: Callable[[Made, Program], str | None] | None = None,
 ) -> tuple[Partition, dict[str, Made]]:
     """Divides a program and makes something of each engine segment, until every engine segment of the division is made.
 
-    What fails moves to PyTorch and the program is divided anew; a segment that comes out as before is not made again.
+    What fails, or is judged to be faster in PyTorch, moves there and the program is divided anew; a segment that comes out as before is
+    neither made nor judged again.
 
     Args:
         divide: The division, given why calls cannot be in engines, by node name.
         make: Converts, or converts and builds.
-        required: Whether a failure ends it.
+        required: Whether a failure ends it; then nothing is judged.
+        judge: Says why a segment that was made should run in PyTorch all the same, or ``None``.
 
     Returns:
         The division, and what was made by name of segment.
@@ -47,6 +50,7 @@ def compile_segments(
         partition = divide(refused)
         made: dict[str, Made] = {}
         failures: dict[str, Rejection] = {}
+        judged: dict[str, Rejection] = {}
         for segment in partition.segments:
             if segment.kind != "engine":
                 continue
@@ -54,6 +58,9 @@ def compile_segments(
             try:
                 if content not in known:
                     known[content] = make(segment, partition.program)
+                    reason = None if judge is None or required else judge(known[content], partition.program)
+                    if reason is not None:
+                        judged |= _all_calls(segment, "benchmark", reason)
                 made[segment.name] = known[content]
             except (CompileError, InternalError) as error:
                 if required:
@@ -62,9 +69,11 @@ def compile_segments(
                 if moved.keys() <= refused.keys():
                     raise
                 failures |= moved
-        if not failures:
+        # Cheap calls that every reader has a copy of cannot move by themselves; their segment stays.
+        if failures or not judged.keys() <= refused.keys():
+            refused |= judged | failures
+        else:
             return partition, made
-        refused |= failures
 
 
 def _content(segment: Segment) -> Hashable:
@@ -87,7 +96,16 @@ def _fall_back(segment: Segment, error: CompileError | InternalError, refused: M
     what = f"{segment.name} ({len(segment.calls)} calls)" if guilty is None else f"{guilty.name} ({_operator(guilty)}) of {segment.name}"
     warnings.warn(f"{what} runs in PyTorch: {error}", FallbackWarning, stacklevel=5)
     message = str(error).splitlines()[0]
-    return {node.name: Rejection(_operator(node), node.name, "build-failed", message, source_of(node)) for node in moved}
+    return {node.name: _rejection(node, "build-failed", message) for node in moved}
+
+
+def _all_calls(segment: Segment, rule: str, message: str) -> dict[str, Rejection]:
+    calls = [node for node in segment.module.graph.nodes if node.op == "call_function"]
+    return {node.name: _rejection(node, rule, message) for node in calls}
+
+
+def _rejection(node: torch.fx.Node, rule: str, message: str) -> Rejection:
+    return Rejection(_operator(node), node.name, rule, message, source_of(node))
 
 
 def _operator(node: torch.fx.Node) -> str:

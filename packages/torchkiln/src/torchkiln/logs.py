@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
 import os
 
@@ -42,3 +43,9 @@ def configure_logs(text: str | None = None) -> None:
         handler.setFormatter(logging.Formatter(_FORMAT))
         root.addHandler(handler)
         root.propagate = False
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """A warning of ``torchkiln`` itself, once in a process."""
+    logging.getLogger("torchkiln").warning("%s", message)

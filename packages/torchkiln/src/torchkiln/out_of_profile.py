@@ -36,10 +36,11 @@ class InPyTorch:
 
     Args:
         model: What the user compiled.
+        prepare: Gives the model as it is to run in PyTorch.
     """
 
-    def __init__(self, model: Callable[..., Any]) -> None:
-        self._model = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    def __init__(self, model: Callable[..., Any], prepare: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._model = prepare(model.module() if isinstance(model, torch.export.ExportedProgram) else model)
         self._constrained = isinstance(model, torch.export.ExportedProgram)
         self._warned = False
 

@@ -55,6 +55,7 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
         "weights": list(partition.weights),
         "device": str(program.device),
         "allow_tf32": program.build_options.allow_tf32,
+        "deterministic": program.build_options.deterministic,
         "layouts": {name: [layout and list(layout) for layout in layouts_of(made.segment)] for name, made in program.segments.items()},
     }
     save_program(SavedProgram(partition.module, tuple(segments), {**weights, **state}, signature, partition.rejections), Path(path))
@@ -108,6 +109,8 @@ def load(
         elif segment.graph is not None:
             setattr(saved.stitched, name, move_graph(segment.graph, place))
     run = StitchedProgram(move_graph(saved.stitched, place), engines, weights)
+    if build.deterministic:
+        run.run_deterministically()
     return LoadedModule(convention, run, user_inputs, state, _report(saved, tuple(parts.values()), kind))
 
 
@@ -134,8 +137,9 @@ def _load_or_build(segment: SavedSegment, options: BuildOptions, device: torch.d
 
 
 def _build_options(saved: SavedProgram) -> BuildOptions:
-    """Options for the GPU at hand, with the precision of fp32 that the saved program was compiled for."""
-    return BuildOptions(targets=("current",), allow_tf32=bool(saved.signature.get("allow_tf32", False)))
+    """Options for the GPU at hand, with what was promised of the saved program's numbers."""
+    allow_tf32, deterministic = (bool(saved.signature.get(name, False)) for name in ("allow_tf32", "deterministic"))
+    return BuildOptions(targets=("current",), allow_tf32=allow_tf32, deterministic=deterministic)
 
 
 def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.device:

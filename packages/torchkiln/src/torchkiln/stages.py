@@ -6,16 +6,19 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.fx
 
 from torchkiln import backends
+from torchkiln.benchmarking import SegmentBenchmark
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.debug_folder import DebugFolder
-from torchkiln.engines import EngineLoader, choose_engine, device_of
+from torchkiln.determinism import deterministically
+from torchkiln.engines import EngineKind, EngineLoader, choose_engine, device_of
 from torchkiln.fallback import compile_segments
+from torchkiln.logs import warn_once
 from torchkiln.report import Report, describe_partition
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
 from torchkiln.stage_clock import StageClock
@@ -24,6 +27,8 @@ from torchkiln_core import Network, Options, Partition, Program, Rejection, Segm
 from torchkiln_lowering import AtenLowering, Pipeline
 from torchkiln_partitioning import LevelPartitioner
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _LOWERING, _PARTITION, _BUILD = (logging.getLogger(f"torchkiln.{area}") for area in ("lowering", "partition", "build"))
 
 
@@ -39,9 +44,10 @@ class Compiler:
 
     def __init__(self, options: Options) -> None:
         self.options = backends.resolve(options)
-        self.registry = _registry(options)
+        registry = _registry(options)
+        self.registry = registry.deterministic() if self.options.build.deterministic else registry
         self.clock = StageClock()
-        self.debug = DebugFolder(options)
+        self.debug = DebugFolder(self.options)
         self._lowering = AtenLowering(options.lowering, _pipeline(options))
 
     def lower(self, program: Program) -> Program:
@@ -73,6 +79,7 @@ class Compiler:
                 functools.partial(self._divide, program),
                 functools.partial(self._make, compiler),
                 required=self.options.partition.require_full_compilation,
+                judge=self._benchmark(kind, device),
             )
         # A segment may have been made in an earlier division, under another name.
         segments = {item.name: dataclasses.replace(made[item.name], segment=item) for item in partition.segments if item.name in made}
@@ -80,6 +87,15 @@ class Compiler:
         report = describe_partition(partition, kind, self.clock.stage_ms, lambda name: _built(segments[name]))
         _PARTITION.info("%s", report)
         return CompiledProgram(partition, segments, compiler, report, self.options.runtime.torch_segments)
+
+    def _benchmark(self, kind: EngineKind, device: torch.device) -> SegmentBenchmark | None:
+        if not self.options.build.benchmark:
+            return None
+        if kind != "tensorrt":
+            warn_once("benchmark: nothing is measured where engine segments run on the reference engine")
+            return None
+        kept = tuple(name for name, place in self.options.partition.node_overrides if place == "engine")
+        return SegmentBenchmark(device, self.options.runtime.torch_segments, kept)
 
     def _make(self, compiler: SegmentCompiler, segment: Segment, program: Program) -> CompiledSegment:
         self.debug.keep(f"{segment.name}.txt", lambda: _text_of(segment.module))
@@ -90,6 +106,10 @@ class Compiler:
             _BUILD.info("%s: plan for %s, %.1f MB, built in %.0f ms", segment.name, plan.target, plan.data.numel() / 1e6, plan.build_ms)
         _BUILD.debug("%s\n%s", segment.name, _Lazy(lambda: str(made.network)))
         return made
+
+    def in_pytorch(self, function: Callable[P, R]) -> Callable[P, R]:
+        """A function that runs in PyTorch, as the options want it to run."""
+        return deterministically(function) if self.options.build.deterministic else function
 
     def explain(self, program: Program) -> Report:
         """What ``build`` would make of a lowered program, from its division and its networks; nothing is built.
