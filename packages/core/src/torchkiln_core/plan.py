@@ -46,6 +46,7 @@ class Plan:
         key: Hash of the network record, the options that enter it and the target.
         build_ms: Time that the builder took.
         allow_tf32: Whether fp32 products may use TF32. TensorRT-RTX has one such mode in a process and refuses plans of the other.
+        profile: Name of the profile that it was built for; empty for the whole range of the program.
     """
 
     data: torch.Tensor
@@ -56,3 +57,4 @@ class Plan:
     key: str
     build_ms: float
     allow_tf32: bool
+    profile: str = ""

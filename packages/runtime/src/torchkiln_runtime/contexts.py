@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -13,6 +14,22 @@ from torchkiln_runtime.library import Library
 from torchkiln_runtime.precision import tf32_scope
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 from torchkiln_runtime.shapes import Shapes
+
+KernelSpecialization: TypeAlias = Literal["lazy", "eager", "none"]
+"""When kernels for the sizes of a dynamic engine are compiled: meanwhile general ones run, before the first run, or never."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """How the contexts of an engine run.
+
+    Attributes:
+        cuda_graphs: ``"off"`` launches kernels one by one in every run.
+        specialization: When TensorRT-RTX compiles kernels for the sizes of a dynamic engine; other libraries never do.
+    """
+
+    cuda_graphs: Literal["auto", "off"] = "auto"
+    specialization: KernelSpecialization = "lazy"
 
 
 def new_event() -> torch.cuda.Event:
@@ -111,9 +128,11 @@ class ContextFactory:
         library: TensorRT.
         engine: The ``ICudaEngine``.
         cache: Where compiled kernels are kept between processes.
+        settings: How contexts run.
     """
 
-    def __init__(self, plan: Plan, library: Library, engine: Any, cache: RuntimeCacheFile | None) -> None:
+    def __init__(self, plan: Plan, library: Library, engine: Any, cache: RuntimeCacheFile | None, settings: ContextSettings) -> None:
+        self._settings = settings
         self._plan = plan
         self._library = library
         self._engine = engine
@@ -151,6 +170,9 @@ class ContextFactory:
                 if hasattr(config, "cuda_graph_strategy"):
                     kind = trt.CudaGraphStrategy
                     config.cuda_graph_strategy = kind.WHOLE_GRAPH_CAPTURE if graphs else kind.DISABLED
+                if hasattr(config, "dynamic_shapes_kernel_specialization_strategy"):
+                    strategies_of = trt.DynamicShapesKernelSpecializationStrategy
+                    config.dynamic_shapes_kernel_specialization_strategy = getattr(strategies_of, self._settings.specialization.upper())
                 self._share_kernels(config)
                 raw = self._engine.create_execution_context(config)
             else:

@@ -14,7 +14,7 @@ import torch
 
 from torchkiln_core import InternalError, Plan, PlanError
 from torchkiln_runtime.adapter import input_name, output_name
-from torchkiln_runtime.contexts import Context, ContextFactory, new_event
+from torchkiln_runtime.contexts import Context, ContextFactory, ContextSettings, new_event
 from torchkiln_runtime.inputs import ALIGNMENT, StaticInputs, check_inputs
 from torchkiln_runtime.library import Library
 from torchkiln_runtime.replays import Replays
@@ -64,7 +64,7 @@ class TensorRTEngine:
         loaded: The ``Runtime``, which must outlive its engine, and the ``ICudaEngine``.
         device: The GPU.
         cache: Where compiled kernels are kept between processes.
-        cuda_graphs: ``"off"`` launches kernels one by one in every run.
+        settings: How contexts run.
     """
 
     kind: Literal["tensorrt"] = "tensorrt"
@@ -76,7 +76,7 @@ class TensorRTEngine:
         loaded: tuple[Any, Any],
         device: torch.device,
         cache: RuntimeCacheFile | None,
-        cuda_graphs: Literal["auto", "off"],
+        settings: ContextSettings,
     ) -> None:
         self.inputs, self.outputs = plan.inputs, plan.outputs
         self.device = device
@@ -84,10 +84,10 @@ class TensorRTEngine:
         _check_bindings(plan, library, engine)
         ranges = [_range_of(plan, engine, index) for index in range(len(plan.inputs))]
         self._output_shapes = functools.lru_cache(maxsize=1024)(ShapeRules(plan.inputs, plan.outputs, plan.symbols, ranges).output_shapes)
-        self._factory = ContextFactory(plan, library, engine, cache)
+        self._factory = ContextFactory(plan, library, engine, cache, settings)
         self._dtypes = tuple(binding.dtype for binding in plan.outputs)
         self._static = StaticInputs.of(plan.inputs, device)
-        self._graphs = cuda_graphs == "auto"
+        self._graphs = settings.cuda_graphs == "auto"
         self._lock = threading.Lock()
         self._lanes: dict[int, _Lane] = {}
         self._plain: OrderedDict[Shapes, Context] = OrderedDict()
@@ -116,6 +116,25 @@ class TensorRTEngine:
             return self._run(sources, shapes, output_shapes)
         with torch.cuda.device(self.device):
             return self._run(sources, shapes, output_shapes)
+
+    @property
+    def in_captured_graphs(self) -> bool:
+        """Whether a ``torch.cuda.CUDAGraph`` holds a run, and so must not outlive the engine."""
+        with self._lock:
+            return bool(self._captured)
+
+    def warm_up(self) -> None:
+        """Runs an engine of static shapes once, on zeros and a stream of its own, and waits: kernels are compiled and loaded then.
+
+        Raises:
+            InternalError: TensorRT fails.
+        """
+        if self._static is None:
+            return
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            self(*(torch.zeros(shape, dtype=dtype, device=self.device) for dtype, shape in self._static.expected))
+            stream.synchronize()
 
     def _run(self, sources: list[int], shapes: Shapes, output_shapes: Shapes) -> tuple[torch.Tensor, ...]:
         outputs = tuple(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from torchkiln_core import InternalError, Plan, PlanError, PlanTargetMismatch
+from torchkiln_runtime.contexts import ContextSettings
 from torchkiln_runtime.engine import TensorRTEngine
 from torchkiln_runtime.kiln_file.tensor_bytes import memory_of
 from torchkiln_runtime.library import Library, find_library
@@ -15,6 +15,7 @@ from torchkiln_runtime.precision import check_tf32
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 
 _FIX = "compile again on this machine, or for it by targets=; a saved program rebuilds its plans with rebuild='auto'"
+_DEFAULTS = ContextSettings()
 
 
 class TensorRTLoader:
@@ -24,7 +25,7 @@ class TensorRTLoader:
         device: The GPU; by default torch's current one at each load.
         library: TensorRT; by default the one that the plan is for.
         runtime_cache: Directory in which kernels that TensorRT-RTX compiles at first use are kept between processes.
-        cuda_graphs: Whether engines replay CUDA graphs of their runs (``"auto"``) or launch kernels one by one (``"off"``).
+        settings: How engines run.
     """
 
     def __init__(
@@ -32,12 +33,12 @@ class TensorRTLoader:
         device: torch.device | None = None,
         library: Library | None = None,
         runtime_cache: Path | None = None,
-        cuda_graphs: Literal["auto", "off"] = "auto",
+        settings: ContextSettings = _DEFAULTS,
     ) -> None:
         self._device = device
         self._library = library
         self._runtime_cache = runtime_cache
-        self._cuda_graphs: Literal["auto", "off"] = cuda_graphs
+        self._settings = settings
 
     def load(self, plan: Plan) -> TensorRTEngine:
         """Makes an engine.
@@ -58,7 +59,7 @@ class TensorRTLoader:
                 here = f"{library.name} {library.version} on {torch.cuda.get_device_name(device)} ({_capability(device)})"
                 raise PlanTargetMismatch(f"plan for {plan.target}: refused by {here}\n{log.text}", fix=_FIX)
             cache = None if self._runtime_cache is None else RuntimeCacheFile(self._runtime_cache, plan.key)
-            return TensorRTEngine(plan, library, (runtime, engine), device, cache, self._cuda_graphs)
+            return TensorRTEngine(plan, library, (runtime, engine), device, cache, self._settings)
 
     def _find(self, plan: Plan) -> Library:
         target = plan.target

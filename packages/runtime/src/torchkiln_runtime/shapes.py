@@ -11,6 +11,7 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from torchkiln_core import Binding, InternalError, ShapeOutOfProfile, Size
+from torchkiln_core.size import linear
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 Symbols: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -30,20 +31,9 @@ def find_symbols(inputs: Sequence[Binding]) -> Symbols:
                 continue
             if isinstance(size, sympy.Symbol):
                 direct.setdefault(size.name, (index, dim))
-            elif _linear(size) is not None:
-                (symbol,) = size.free_symbols
-                solved.setdefault(symbol.name, (index, dim))
+            elif (line := linear(size)) is not None:
+                solved.setdefault(line[2], (index, dim))
     return tuple((name, *place) for name, place in (solved | direct).items())
-
-
-def _linear(size: sympy.Expr) -> tuple[int, int] | None:
-    """``a`` and ``b`` where ``size`` is ``a * symbol + b``."""
-    if len(size.free_symbols) != 1:
-        return None
-    (symbol,) = size.free_symbols
-    offset, rest = sympy.expand(size).as_coeff_Add()
-    factor, base = rest.as_coeff_Mul()
-    return (int(factor), int(offset)) if base == symbol and factor.is_Integer and offset.is_Integer else None
 
 
 def compile_size(size: Size, known: Mapping[sympy.Expr, int]) -> Evaluator | None:
@@ -94,12 +84,16 @@ class ShapeRules:
         symbols: Where each symbol is read.
         ranges: Smallest and largest shape of every input.
 
+    Attributes:
+        count: Number of inputs.
+
     Raises:
         InternalError: An output's size has a symbol that no input determines.
     """
 
     def __init__(self, inputs: Sequence[Binding], outputs: Sequence[Binding], symbols: Symbols, ranges: Sequence[Range]) -> None:
         self._inputs = tuple(inputs)
+        self.count = len(self._inputs)
         self._ranges = tuple((tuple(low), tuple(high)) for low, high in ranges)
         starts = [sum(len(binding.shape) for binding in inputs[:index]) for index in range(len(inputs))]
         known: dict[sympy.Expr, int] = {}
@@ -113,11 +107,11 @@ class ShapeRules:
             size = inputs[index].shape[dim]
             if isinstance(size, (int, sympy.Symbol)):
                 continue
-            line = _linear(size)
+            line = linear(size)
             if line is None:
                 raise InternalError(f"symbol {name}: {size} of input {inputs[index].name} does not determine it")
             (symbol,) = size.free_symbols
-            self._solvers.append((starts[index] + dim, *line, f"input {inputs[index].name!r}, dimension {dim}: {size}"))
+            self._solvers.append((starts[index] + dim, *line[:2], f"input {inputs[index].name!r}, dimension {dim}: {size}"))
             known[symbol] = width + len(self._solvers) - 1
         self._checks = [
             (index, dim, size, check)

@@ -10,7 +10,7 @@ import torch
 
 from torchkiln_core import BuildOptions, Network, PlanError, PlanTargetMismatch, ShapeOutOfProfile
 from torchkiln_core.layers import Elementwise, ElementwiseOp, MatrixMultiply, Shuffle, Unary, UnaryOp
-from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader, find_library, gpu_support, plan_meta
+from torchkiln_runtime import ContextSettings, ReferenceEngine, TensorRTBuilder, TensorRTLoader, find_library, gpu_support, plan_meta
 
 pytestmark = pytest.mark.gpu
 
@@ -136,7 +136,7 @@ def test_replays_and_a_capture_of_the_callers(static_engine):
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_without_graphs_kernels_are_launched_one_by_one(static_network, dynamic_network, dynamic):
     network = dynamic_network if dynamic else static_network
-    engine = TensorRTLoader(CUDA, cuda_graphs="off").load(TensorRTBuilder(BuildOptions()).build(network))
+    engine = TensorRTLoader(CUDA, settings=ContextSettings(cuda_graphs="off")).load(TensorRTBuilder(BuildOptions()).build(network))
     reference = ReferenceEngine(network)
     for rows in (4, 4, 9, 4) if dynamic else (2, 2, 2):
         x = torch.randn(rows, 6 if dynamic else 3, device=CUDA)

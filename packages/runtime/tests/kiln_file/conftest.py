@@ -49,6 +49,7 @@ def make_plan(data: bytes, gpu: str) -> Plan:
         key="0f" * 32,
         build_ms=0.1,
         allow_tf32=gpu != "current",
+        profile="large" if gpu == "current" else "",
     )
 
 

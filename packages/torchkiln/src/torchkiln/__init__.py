@@ -9,7 +9,7 @@ from torchkiln.explaining import explain
 from torchkiln.fallback import FallbackWarning
 from torchkiln.inputs import Input
 from torchkiln.logs import configure_logs
-from torchkiln.report import BorderValue, CallReport, Report, SegmentReport, Shares
+from torchkiln.report import BorderValue, CallReport, Report, SegmentReport, Shares, SizeReport, StaticEngineReport
 from torchkiln.saving import load, save
 from torchkiln_core import (
     BuildError,
@@ -23,6 +23,7 @@ from torchkiln_core import (
     PlanError,
     PlanFormatError,
     PlanTargetMismatch,
+    Profile,
     Rejection,
     ShapeOutOfProfile,
 )
@@ -45,11 +46,14 @@ __all__ = [
     "PlanError",
     "PlanFormatError",
     "PlanTargetMismatch",
+    "Profile",
     "Rejection",
     "Report",
     "SegmentReport",
     "ShapeOutOfProfile",
     "Shares",
+    "SizeReport",
+    "StaticEngineReport",
     "backends",
     "compile",
     "configure_logs",

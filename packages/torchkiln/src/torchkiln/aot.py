@@ -14,9 +14,10 @@ from torchkiln.capture import Captured, capture, export_model
 from torchkiln.compiled_module import CompiledModule
 from torchkiln.inputs import Input, examples_of
 from torchkiln.out_of_profile import InPyTorch, Rebuild
+from torchkiln.profiles import SymbolRanges, check_names, hull, names_of_checks, names_of_dims, resolve
 from torchkiln.stages import Compiler
 from torchkiln.widening import sizes_in, widened_shapes
-from torchkiln_core import ExportError, Options
+from torchkiln_core import ExportError, Options, Profile
 
 
 def compile(
@@ -46,14 +47,40 @@ def compile(
     """
     settings = Options.from_keywords(options)
     compiler = Compiler(settings)
-    return _finish(compiler, model, capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs)), settings)
+    captured = capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs))
+    if settings.build.profiles:
+        declared = examples_of(inputs)[1] if inputs is not None else dynamic_shapes
+        captured, profiles = _with_profiles(captured, model, declared, settings.build.profiles)
+        return _finish(compiler, model, captured, settings, profiles)
+    return _finish(compiler, model, captured, settings)
 
 
-def _finish(compiler: Compiler, model: Any, captured: Captured, settings: Options) -> CompiledModule:
+def _with_profiles(
+    captured: Captured, model: Any, dynamic_shapes: Any, given: Sequence[Profile]
+) -> tuple[Captured, tuple[SymbolRanges, ...]]:
+    """The model for the sizes of its profiles, and the profiles in its symbols.
+
+    Raises:
+        ValueError: A profile names a dimension that there is not, or sizes outside of what is declared.
+    """
+    convention = captured.convention
+    names = names_of_checks(convention.checks)
+    if dynamic_shapes is not None:
+        names |= names_of_dims(model, convention, dynamic_shapes)
+    check_names(given, names)
+    profiles = resolve(given, captured.program.dims, names)
+    dims = hull(captured.program.dims, profiles)
+    checks = tuple(dataclasses.replace(check, dims={symbol: dims[symbol] for symbol in check.dims}) for check in convention.checks)
+    program = dataclasses.replace(captured.program, dims=dims)
+    return dataclasses.replace(captured, program=program, convention=dataclasses.replace(convention, checks=checks)), profiles
+
+
+def _finish(compiler: Compiler, model: Any, captured: Captured, settings: Options, profiles: Sequence[SymbolRanges] = ()) -> CompiledModule:
     """The stages behind the capture."""
-    program = compiler.build(compiler.lower(captured.program))
+    program = compiler.build(compiler.lower(captured.program), profiles)
     if settings.runtime.on_report is not None:
         settings.runtime.on_report(program.report)
+        program.tell(settings.runtime.on_report)
     compiled = CompiledModule(captured, program, follow=settings.runtime.weights == "follow")
     if not program.segments and not isinstance(model, ExportedProgram):
         # Without an engine the model itself is at least as fast as its decomposed graph; an ExportedProgram is such a graph anyway.

@@ -134,6 +134,10 @@ class CompiledModule(CallableProgram):
                 "call refresh(), or compile with weights='follow'"
             )
 
+    def wait_for_static_engines(self, timeout_s: float | None = None) -> bool:
+        """Waits until no static engine is being built (see ``specialize``); ``False`` when one takes longer than ``timeout_s``."""
+        return self._program.wait(timeout_s)
+
     def refresh(self) -> None:
         """Re-reads the weights of the original module and rebuilds the engines that use changed ones.
 

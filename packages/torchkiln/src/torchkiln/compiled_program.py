@@ -12,12 +12,12 @@ import torch.fx
 
 from torchkiln.determinism import deterministically
 from torchkiln.layouts import arrange, layouts_of
-from torchkiln.report import Report
+from torchkiln.report import Report, StaticEngineReport
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 from torchkiln.torch_segments import TorchSegments, by_inductor, inlined
 from torchkiln_core import BuildOptions, Partition
 from torchkiln_core.stages import Engine
-from torchkiln_runtime import TensorRTEngine
+from torchkiln_runtime import ShapeDispatch, TensorRTEngine
 
 
 class EngineCall:
@@ -109,12 +109,42 @@ class CompiledProgram:
     ) -> None:
         self.partition = partition
         self.segments = dict(segments)
-        self.report = report
+        self._report = report
         self._compiler = compiler
+        self._on_change: Callable[[Report], None] | None = None
         engines = {name: _engine_call(segment) for name, segment in segments.items()}
         self.run = StitchedProgram(partition.module, engines, self._stitched_weights(partition.program.weights), torch_segments)
         if compiler.options.deterministic:
             self.run.run_deterministically()
+
+    @property
+    def report(self) -> Report:
+        """What was compiled, and what has become of hot shapes since."""
+        static = tuple(
+            StaticEngineReport(name, found.shapes, found.state, found.build_ms, found.reason)
+            for name, engine in self._dispatches()
+            for found in engine.specializations
+        )
+        return dataclasses.replace(self._report, static_engines=static) if static else self._report
+
+    def tell(self, listener: Callable[[Report], None]) -> None:
+        """Gives the report to ``listener`` whenever a static engine is swapped in or its build fails, from the thread that builds."""
+        self._on_change = listener
+        for _, engine in self._dispatches():
+            if engine.hot is not None:
+                engine.hot.on_change = self._tell
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until no static engine is being built; ``False`` when one takes longer than ``timeout_s``."""
+        done = [engine.hot.wait(timeout_s) for _, engine in self._dispatches() if engine.hot is not None]
+        return all(done)
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self.report)
+
+    def _dispatches(self) -> list[tuple[str, ShapeDispatch]]:
+        return [(name, made.engine) for name, made in self.segments.items() if isinstance(made.engine, ShapeDispatch)]
 
     @property
     def device(self) -> torch.device:
@@ -141,6 +171,8 @@ class CompiledProgram:
             if changed.intersection(made.segment.weights):
                 self.segments[name] = self._compiler.compile(made.segment, program)
                 self.run.install(name, _engine_call(self.segments[name]))
+        if self._on_change is not None:
+            self.tell(self._on_change)
 
     def _stitched_weights(self, weights: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         return tuple(weights[name] for name in self.partition.weights)

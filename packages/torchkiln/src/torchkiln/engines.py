@@ -12,7 +12,7 @@ import torch
 
 from torchkiln_core import BuildError, BuildOptions, Network, Plan, RuntimeOptions
 from torchkiln_core.stages import Engine
-from torchkiln_runtime import ReferenceEngine, TensorRTLoader, find_library, gpu_support
+from torchkiln_runtime import ContextSettings, ReferenceEngine, TensorRTLoader, find_library, gpu_support
 
 EngineKind = Literal["tensorrt", "reference"]
 
@@ -26,12 +26,12 @@ class EngineLoader:
     Attributes:
         kind: Which engine runs the segments.
         device: Where.
-        cuda_graphs: As the option of this name.
+        settings: How TensorRT engines run.
     """
 
     kind: EngineKind
     device: torch.device
-    cuda_graphs: Literal["auto", "off"] = "auto"
+    settings: ContextSettings
 
     def load(self, network: Network, plans: Sequence[Plan]) -> Engine:
         """The engine of a network; a TensorRT engine runs the first plan.
@@ -41,7 +41,13 @@ class EngineLoader:
         """
         if self.kind == "reference":
             return ReferenceEngine(network)
-        return TensorRTLoader(self.device, cuda_graphs=self.cuda_graphs).load(plans[0])
+        return TensorRTLoader(self.device, settings=self.settings).load(plans[0])
+
+
+def context_settings(options: RuntimeOptions) -> ContextSettings:
+    """How TensorRT engines run by these options."""
+    chosen = options.kernel_specialization
+    return ContextSettings(options.cuda_graphs, "lazy" if chosen == "auto" else chosen)
 
 
 def choose_engine(options: RuntimeOptions, build: BuildOptions, device: torch.device) -> EngineKind:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.fx
@@ -15,11 +17,12 @@ from torchkiln.convention_record import convention_from_record, convention_to_re
 from torchkiln.engines import EngineKind, choose_engine
 from torchkiln.layouts import layouts_of
 from torchkiln.moving import move_graph
+from torchkiln.profiles import SymbolRanges, variants
 from torchkiln.report import Report, SegmentReport
 from torchkiln.segment_compiler import plan_bytes
-from torchkiln_core import BuildOptions, Network, PlanFormatError, PlanTargetMismatch, RuntimeOptions
+from torchkiln_core import BuildOptions, DimRange, Network, PlanFormatError, PlanTargetMismatch, RuntimeOptions
 from torchkiln_core.stages import Engine
-from torchkiln_runtime import ReferenceEngine, TensorRTBuilder, TensorRTLoader
+from torchkiln_runtime import Candidate, ReferenceEngine, ShapeDispatch, TensorRTBuilder, TensorRTLoader
 from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
 
 Rebuild = Literal["auto", "never", "always"]
@@ -55,6 +58,7 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
         "weights": list(partition.weights),
         "device": str(program.device),
         "allow_tf32": program.build_options.allow_tf32,
+        "profiles": {name: [_profile_record(item) for item in made.profiles] for name, made in program.segments.items() if made.profiles},
         "deterministic": program.build_options.deterministic,
         "layouts": {name: [layout and list(layout) for layout in layouts_of(made.segment)] for name, made in program.segments.items()},
     }
@@ -97,6 +101,7 @@ def load(
         convention = convention_from_record(saved.signature["convention"], None if epilogue is None else epilogue.graph, place)
         user_inputs = [str(name) for name in saved.signature["user_inputs"]]
         weights = [saved.weights[f"weight:{name}"].to(place) for name in saved.signature["weights"]]
+        profiles = {name: [_read_profile(item) for item in every] for name, every in saved.signature.get("profiles", {}).items()}
         layouts = {name: [layout and tuple(map(int, layout)) for layout in every] for name, every in saved.signature["layouts"].items()}
         state = tuple(saved.weights[f"buffer:{name}"].to(place) for name in convention.mutated_buffers)
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -104,8 +109,8 @@ def load(
     engines: dict[str, EngineCall] = {}
     for name, segment in parts.items():
         if segment.kind == "engine":
-            runs_on = ReferenceEngine(_network_of(segment)) if kind == "reference" else _load_or_build(segment, build, place, rebuild)
-            engines[name] = EngineCall(runs_on, layouts[name])
+            loads = _Loads(build, place, rebuild, kind)
+            engines[name] = EngineCall(loads.engine(segment, profiles.get(name, ())), layouts[name])
         elif segment.graph is not None:
             setattr(saved.stitched, name, move_graph(segment.graph, place))
     run = StitchedProgram(move_graph(saved.stitched, place), engines, weights)
@@ -120,20 +125,56 @@ def _network_of(segment: SavedSegment) -> Network:
     return segment.network
 
 
-def _load_or_build(segment: SavedSegment, options: BuildOptions, device: torch.device, rebuild: Rebuild) -> Engine:
-    loader = TensorRTLoader(device)
-    mismatch: PlanTargetMismatch | None = None
-    if rebuild != "always":
-        for plan in segment.plans:
-            try:
-                return loader.load(plan)
-            except PlanTargetMismatch as error:
-                mismatch = error
-    if rebuild == "never":
-        raise mismatch or PlanTargetMismatch(
-            f"segment {segment.name}: the file holds no plan", fix="load with rebuild='auto', or compile with targets=[...]"
-        )
-    return loader.load(TensorRTBuilder(options).build(_network_of(segment)))
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """How the engines of a saved program come to run.
+
+    Attributes:
+        build: How plans are built anew.
+        device: Where engines run.
+        rebuild: When they are.
+        kind: What runs the segments.
+    """
+
+    build: BuildOptions
+    device: torch.device
+    rebuild: Rebuild
+    kind: EngineKind
+
+    def engine(self, segment: SavedSegment, profiles: Sequence[SymbolRanges]) -> Engine:
+        """The engine of a segment, or the dispatch between those of its profiles."""
+        network = _network_of(segment)
+        made = variants(network, profiles)
+        loaded = [(name, item, self._one(segment, name, item)) for name, item in made]
+        return loaded[0][2] if len(loaded) == 1 else ShapeDispatch([Candidate.of(*item) for item in loaded], None)
+
+    def _one(self, segment: SavedSegment, profile: str, network: Network) -> Engine:
+        if self.kind == "reference":
+            return ReferenceEngine(network)
+        loader = TensorRTLoader(self.device)
+        mismatch: PlanTargetMismatch | None = None
+        for plan in segment.plans if self.rebuild != "always" else ():
+            if plan.profile == profile:
+                try:
+                    return loader.load(plan)
+                except PlanTargetMismatch as error:
+                    mismatch = error
+        if self.rebuild == "never":
+            raise mismatch or PlanTargetMismatch(
+                f"segment {segment.name}: the file holds no plan", fix="load with rebuild='auto', or compile with targets=[...]"
+            )
+        return loader.load(TensorRTBuilder(self.build).build(network))
+
+
+def _profile_record(profile: SymbolRanges) -> list[Any]:
+    return [profile.name, {symbol: [item.min, item.opt, item.max] for symbol, item in profile.dims.items()}]
+
+
+def _read_profile(record: Any) -> SymbolRanges:
+    name, dims = record
+    if not isinstance(dims, dict):
+        raise TypeError(f"profile {name}: expected ranges by symbol, got {type(dims).__name__}")
+    return SymbolRanges(str(name), {symbol: DimRange(symbol, int(low), int(opt), int(high)) for symbol, (low, opt, high) in dims.items()})
 
 
 def _build_options(saved: SavedProgram) -> BuildOptions:

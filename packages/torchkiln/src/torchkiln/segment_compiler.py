@@ -1,30 +1,57 @@
-"""One engine segment: segment to network to plans to engine."""
+"""One engine segment: segment to network to plans to engines."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 
 from torchkiln.engines import EngineLoader
+from torchkiln.profiles import SymbolRanges, variants
+from torchkiln.specializing import StaticEngines
 from torchkiln.stage_clock import StageClock
 from torchkiln_converters import NetworkConverter
-from torchkiln_core import BuildOptions, Network, Plan, Program, Segment
+from torchkiln_core import BuildOptions, Network, Plan, Program, RuntimeOptions, Segment
 from torchkiln_core.stages import Engine, PlanBuilder, PlanCache
-from torchkiln_runtime import CachedBuilder, TensorRTBuilder, require_library
+from torchkiln_runtime import CachedBuilder, Candidate, HotShapes, ShapeDispatch, TensorRTBuilder, input_symbols, require_library
 from torchkiln_runtime.targets import resolve_targets
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledSegment:
-    """An engine segment with all that was made of it."""
+    """An engine segment with all that was made of it; ``profiles`` are those that the plans were built for, in order."""
 
     segment: Segment
     network: Network
     plans: tuple[Plan, ...]
     engine: Engine
+    profiles: tuple[SymbolRanges, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSizes:
+    """What a compilation does about sizes.
+
+    Attributes:
+        profiles: One plan is built for each.
+        after: Calls that make shapes hot, so that a static plan is built for them; ``None`` builds none.
+        limit: Static plans kept for one engine.
+    """
+
+    profiles: tuple[SymbolRanges, ...] = ()
+    after: int | None = None
+    limit: int = 8
+
+    @classmethod
+    def of(cls, options: RuntimeOptions, profiles: Sequence[SymbolRanges]) -> DynamicSizes:
+        """As the options say."""
+        return cls(tuple(profiles), options.specialize, options.specialize_limit)
+
+
+_NO_PROFILES = DynamicSizes()
 
 
 class SegmentCompiler:
@@ -36,6 +63,7 @@ class SegmentCompiler:
         loader: Loads the engines.
         cache: Plans built before, by key; ``forget_plans`` lets go of it.
         clock: Where the time of each step goes.
+        sizes: What is done about sizes.
 
     Raises:
         BuildError: Targets are named and no library is installed, or it does not know them.
@@ -48,12 +76,15 @@ class SegmentCompiler:
         loader: EngineLoader,
         cache: PlanCache,
         clock: StageClock,
+        sizes: DynamicSizes = _NO_PROFILES,
     ) -> None:
         self._converter = converter
         self.options = options
         self._loader = loader
         self._cache: PlanCache | None = cache
         self._clock = clock
+        self._sizes = sizes
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="torchkiln-specialize")
         for build in self._builds():
             resolve_targets(build.targets, require_library(build.library))
 
@@ -66,11 +97,29 @@ class SegmentCompiler:
         """
         with self._clock.measure("convert"):
             network = self._converter.convert(segment, program)
+        made = variants(network, self._sizes.profiles)
         with self._clock.measure("build"):
-            plans = tuple(self._builder(options).build(network) for options in self._builds())
+            plans = [[self._build(options, name, item) for options in self._builds()] for name, item in made]
         with self._clock.measure("load"):
-            engine = self._loader.load(network, plans)
-        return CompiledSegment(segment, network, plans, engine)
+            loaded = [(name, item, self._loader.load(item, of)) for (name, item), of in zip(made, plans, strict=True)]
+        known = {profile.name: profile for profile in self._sizes.profiles}
+        profiles = tuple(known[name] for name, _ in made if name)
+        return CompiledSegment(segment, network, tuple(plan for of in plans for plan in of), self._engine(network, loaded), profiles)
+
+    def _build(self, options: BuildOptions, profile: str, network: Network) -> Plan:
+        plan = self._builder(options).build(network)
+        return dataclasses.replace(plan, profile=profile) if profile else plan
+
+    def _engine(self, network: Network, loaded: Sequence[tuple[str, Network, Engine]]) -> Engine:
+        """The one engine, or the dispatch between those of several profiles and of hot shapes."""
+        specializes = self._sizes.after is not None and bool(input_symbols(network))
+        if len(loaded) == 1 and not specializes:
+            return loaded[0][2]
+        hot = None
+        if specializes and self._sizes.after is not None:
+            static = StaticEngines(network, self._loader, self._builds()[:1])
+            hot = HotShapes(self._sizes.after, self._sizes.limit, static.build, self._executor)
+        return ShapeDispatch([Candidate.of(*item) for item in loaded], hot)
 
     @property
     def device(self) -> torch.device:
@@ -94,4 +143,4 @@ class SegmentCompiler:
 
 def plan_bytes(plans: tuple[Plan, ...]) -> Mapping[str, int]:
     """Size of each plan by what it was built for."""
-    return {str(plan.target): plan.data.numel() for plan in plans}
+    return {f"{plan.target}, profile {plan.profile}" if plan.profile else str(plan.target): plan.data.numel() for plan in plans}

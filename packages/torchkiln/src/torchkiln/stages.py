@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -16,11 +16,12 @@ from torchkiln.benchmarking import SegmentBenchmark
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.debug_folder import DebugFolder
 from torchkiln.determinism import deterministically
-from torchkiln.engines import EngineKind, EngineLoader, choose_engine, device_of
+from torchkiln.engines import EngineKind, EngineLoader, choose_engine, context_settings, device_of
 from torchkiln.fallback import compile_segments
 from torchkiln.logs import warn_once
+from torchkiln.profiles import SymbolRanges
 from torchkiln.report import Report, describe_partition
-from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler, plan_bytes
+from torchkiln.segment_compiler import CompiledSegment, DynamicSizes, SegmentCompiler, plan_bytes
 from torchkiln.stage_clock import StageClock
 from torchkiln_converters import Converter, ConverterRegistry, NetworkConverter, default_registry
 from torchkiln_core import Network, Options, Partition, Program, Rejection, Segment
@@ -60,20 +61,21 @@ class Compiler:
         _LOWERING.debug("lowered graph\n%s", _Lazy(lambda: _text_of(lowered.module)))
         return lowered
 
-    def build(self, program: Program) -> CompiledProgram:
+    def build(self, program: Program, profiles: Sequence[SymbolRanges] = ()) -> CompiledProgram:
         """Lowered program to something that runs.
 
         A segment that cannot be converted or built runs in PyTorch, with a ``FallbackWarning`` that says why, unless full compilation
-        is required.
+        is required. One plan is built for each profile.
 
         Raises:
             CompileError: No valid division, or a failure where full compilation is required.
         """
         device = device_of([*_fake_inputs(program), *program.weights.values()])
         kind = choose_engine(self.options.runtime, self.options.build, device)
-        loader = EngineLoader(kind, device, self.options.runtime.cuda_graphs)
+        loader = EngineLoader(kind, device, context_settings(self.options.runtime))
         cache = backends.plan_cache.for_compilation()
-        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, cache, self.clock)
+        sizes = DynamicSizes.of(self.options.runtime, profiles)
+        compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, cache, self.clock, sizes)
         with self.debug.watch("build"):
             partition, made = compile_segments(
                 functools.partial(self._divide, program),

@@ -35,6 +35,7 @@ def write_plan(plan: Plan, title: str) -> dict[str, Any]:
         "key": plan.key,
         "build_ms": float(plan.build_ms).hex(),
         "allow_tf32": plan.allow_tf32,
+        **({"profile": plan.profile} if plan.profile else {}),
     }
 
 
@@ -54,6 +55,7 @@ def read_plan(record: Any, data: torch.Tensor) -> Plan:
         key=take(record, "key", str),
         build_ms=float.fromhex(take(record, "build_ms", str)),
         allow_tf32=take(record, "allow_tf32", bool),
+        profile=take(record, "profile", str) if "profile" in record else "",
     )
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from torchkiln.report.describe import describe_partition
-from torchkiln.report.model import BorderValue, CallReport, Report, SegmentReport, Shares
+from torchkiln.report.model import BorderValue, CallReport, Report, SegmentReport, Shares, SizeReport, StaticEngineReport
 
-__all__ = ["BorderValue", "CallReport", "Report", "SegmentReport", "Shares", "describe_partition"]
+__all__ = ["BorderValue", "CallReport", "Report", "SegmentReport", "Shares", "SizeReport", "StaticEngineReport", "describe_partition"]

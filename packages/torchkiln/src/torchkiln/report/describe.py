@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from torchkiln.report.model import BorderValue, CallReport, Report, SegmentReport
-from torchkiln_core import Partition
+from torchkiln.report.model import BorderValue, CallReport, Report, SegmentReport, SizeReport
+from torchkiln_core import Partition, Program
 from torchkiln_core.call import source_of
 from torchkiln_core.rejection import target_name
-from torchkiln_core.size import format_size
+from torchkiln_core.size import format_size, sizes_of, symbols_of
 from torchkiln_core.spec import DimRange
 from torchkiln_partitioning import BorderTensor, SegmentDescription, describe, is_operator, module_stack
 
@@ -40,7 +40,29 @@ def describe_partition(
     )
     output = next(iter(partition.module.graph.find_nodes(op="output")))
     results = tuple(dict.fromkeys(name for node in output.all_input_nodes for name in sources.get(node.name, (node.name,))))
-    return Report(segments, partition.rejections, engine, dict(stage_ms), partition.program.user_inputs, results)
+    return Report(
+        segments,
+        partition.rejections,
+        engine,
+        dict(stage_ms),
+        inputs=partition.program.user_inputs,
+        results=results,
+        sizes=_sizes(partition.program),
+    )
+
+
+def _sizes(program: Program) -> tuple[SizeReport, ...]:
+    """The ranges of the symbols in the shapes of the inputs."""
+    places: dict[str, list[str]] = {}
+    for node in program.module.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        for dim, size in enumerate(sizes_of(value.shape) if isinstance(value, torch.Tensor) else ()):
+            if symbols_of(size):
+                places.setdefault(format_size(size), []).append(f"{node.name} dimension {dim}")
+    return tuple(
+        SizeReport(symbol, tuple(places.get(symbol, ())), bounds.min, bounds.opt, bounds.max, bounds.assumed)
+        for symbol, bounds in program.dims.items()
+    )
 
 
 def _segment_report(

@@ -110,6 +110,46 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeReport:
+    """A size that varies.
+
+    Attributes:
+        symbol: As in shapes of the report.
+        places: Where the program's inputs have it, such as ``x dimension 0``.
+        min: Smallest.
+        opt: What plans are tuned for.
+        max: Largest.
+        assumed: Whether ``max`` is a default, since nothing bounds the size.
+    """
+
+    symbol: str
+    places: tuple[str, ...]
+    min: int
+    opt: int
+    max: int
+    assumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StaticEngineReport:
+    """What ``specialize`` did about one set of shapes.
+
+    Attributes:
+        segment: Name of the engine segment.
+        shapes: Of its inputs.
+        state: ``"building"``, ``"serving"``, ``"failed"``, or ``"replaced"`` by one that was used more.
+        build_ms: Time from the start of the build to the swap.
+        reason: Why it failed.
+    """
+
+    segment: str
+    shapes: tuple[tuple[int, ...], ...]
+    state: str
+    build_ms: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A compilation, or what one would do.
 
@@ -120,6 +160,8 @@ class Report:
         stage_ms: Time of each stage in milliseconds.
         inputs: Names of the program's inputs.
         results: Names of the calls and inputs that its results come from.
+        sizes: The sizes that vary, with their ranges.
+        static_engines: What became of shapes that came often, where ``specialize`` is on.
     """
 
     segments: tuple[SegmentReport, ...]
@@ -128,6 +170,8 @@ class Report:
     stage_ms: Mapping[str, float]
     inputs: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
+    sizes: tuple[SizeReport, ...] = ()
+    static_engines: tuple[StaticEngineReport, ...] = ()
 
     @property
     def shares(self) -> Shares:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchkiln.report.fixes import fix_of
 
 if TYPE_CHECKING:
-    from torchkiln.report.model import Report, SegmentReport
+    from torchkiln.report.model import Report, SegmentReport, SizeReport, StaticEngineReport
     from torchkiln_core import Rejection
 
 _HEAD = ("segment", "calls", "layers", "FLOPs", "weights", "border", "operators")
@@ -34,12 +34,25 @@ def to_table(report: Report) -> str:
     for segment in report.segments:
         for target, size in (segment.plan_bytes or {}).items():
             lines.append(f"  {segment.name}: plan for {target}, {size / 1e6:.1f} MB, built in {segment.build_ms:.0f} ms")
+    lines += [*map(_size, report.sizes), *map(_static_engine, report.static_engines)]
     if report.rejections:
         lines.append(f"{len(report.rejections)} call(s) stay in PyTorch:")
         lines += _reasons(report.rejections)
     if report.stage_ms:
         lines.append("time: " + ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in report.stage_ms.items()))
     return "\n".join(lines)
+
+
+def _size(size: SizeReport) -> str:
+    places = f" ({', '.join(size.places[:_SHOWN_CALLS])})" if size.places else ""
+    default = f"; {size.max} is the default, since nothing bounds it" if size.assumed else ""
+    return f"  size {size.symbol}{places}: {size.min} to {size.max}, tuned for {size.opt}{default}"
+
+
+def _static_engine(engine: StaticEngineReport) -> str:
+    shapes = ", ".join(str(list(shape)) for shape in engine.shapes)
+    more = {"building": "", "failed": f", {engine.reason}"}.get(engine.state, f", built in {engine.build_ms:.0f} ms")
+    return f"  {engine.segment}: static engine for {shapes}: {engine.state}{more}"
 
 
 def _row(segment: SegmentReport) -> tuple[str, ...]:
