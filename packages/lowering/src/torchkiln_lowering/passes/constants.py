@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -63,6 +64,26 @@ def why_not_folded(node: torch.fx.Node, constants: Any = frozenset()) -> str | N
         "size": not _is_small(value),
     }
     return next((rule for rule, holds in rules.items() if holds), None)
+
+
+def constant_value(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.Tensor | None:
+    """The contents of a tensor that passes put into the module, of a view of one or of a fill; ``None`` for anything else."""
+    chain = [node]
+    while is_shareable(chain[-1]) and is_free(chain[-1]) and len(chain[-1].all_input_nodes) == 1:
+        chain.append(chain[-1].all_input_nodes[0])
+    values: dict[torch.fx.Node, Any] = {}
+    if chain[-1].op == "get_attr":
+        held = operator.attrgetter(str(chain[-1].target))(module)
+        if not isinstance(held, torch.Tensor) or not _is_here(held):
+            return None
+        values[chain.pop()] = held
+    for item in reversed(chain):
+        value = None if why_not_folded(item, values) else _computed(item, values)
+        if value is None:
+            return None
+        values[item] = value
+    found: torch.Tensor = values[node]
+    return found
 
 
 def _is_static(value: Any) -> bool:

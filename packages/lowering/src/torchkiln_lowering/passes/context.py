@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ import torch.fx
 from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import SupportOracle
 from torchkiln_core.spec import DimRange
+from torchkiln_lowering.layout import NoLayout, match_layout
+from torchkiln_lowering.metadata import fake_mode_of
+from torchkiln_lowering.trace import without_new_guards
 
 DIMS = "torchkiln_dims"
 """Key of ``GraphModule.meta`` that holds the ranges of the program's symbols."""
@@ -29,13 +33,30 @@ def is_accepted(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
     return oracle is None or oracle.reject(OpCall.from_node(node)) is None
 
 
+def added(
+    module: torch.fx.GraphModule, anchor: torch.fx.Node, target: Callable[..., Any], args: tuple[Any, ...], **kwargs: Any
+) -> torch.fx.Node:
+    """A new call in front of ``anchor``, with its metadata, so that an oracle can judge it and what reads it."""
+    mode = fake_mode_of(module.graph)
+    fake_args, fake_kwargs = torch.fx.node.map_arg((args, kwargs), lambda source: source.meta["val"])
+    with contextlib.nullcontext() if mode is None else without_new_guards(mode):
+        fake = target(*fake_args, **fake_kwargs)
+    with module.graph.inserting_before(anchor):
+        node = module.graph.call_function(target, args, kwargs)
+    node.meta["val"] = fake
+    return node
+
+
 def put(module: torch.fx.GraphModule, old: torch.fx.Node, target: Callable[..., Any], args: tuple[Any, ...], **kwargs: Any) -> bool:
-    """Puts a call of equal result in the place of ``old`` if a converter takes it; whether one does."""
-    with module.graph.inserting_before(old):
-        new = module.graph.call_function(target, args, kwargs)
-    new.meta = dict(old.meta)
-    if not is_accepted(module, new):
-        module.graph.erase_node(new)
-        return False
-    old.replace_all_uses_with(new)
-    return True
+    """Puts a call of equal result in the place of ``old`` if a converter takes it; whether one does.
+
+    What reads ``old`` was traced with its strides, so the result is laid out like it.
+    """
+    new = added(module, old, target, args, **kwargs)
+    new.meta = {**old.meta, "val": new.meta["val"]}
+    if is_accepted(module, new):
+        with contextlib.suppress(NoLayout):
+            old.replace_all_uses_with(match_layout(module.graph, old, new, old.meta["val"]))
+            return True
+    module.graph.erase_node(new)
+    return False

@@ -16,7 +16,8 @@ aten = torch.ops.aten
 _MANTISSA = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """Bits of an integer that a floating dtype holds exactly."""
 _RESHAPES = frozenset({aten.view.default, aten.reshape.default, aten._unsafe_view.default})
-_TRANSPOSES = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
+TRANSPOSES = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
+"""Operators that ``order_of`` knows."""
 
 
 def merge_casts(module: torch.fx.GraphModule) -> bool:
@@ -26,7 +27,7 @@ def merge_casts(module: torch.fx.GraphModule) -> bool:
 
 def merge_transposes(module: torch.fx.GraphModule) -> bool:
     """Permutes once: ``x.permute(a).permute(b)`` becomes ``x.permute([a[i] for i in b])``."""
-    return _merge(module, _TRANSPOSES, _one_permute)
+    return _merge(module, TRANSPOSES, _one_permute)
 
 
 def merge_reshapes(module: torch.fx.GraphModule) -> bool:

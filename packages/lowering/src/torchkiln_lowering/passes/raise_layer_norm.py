@@ -9,10 +9,9 @@ import torch
 import torch.fx
 
 from torchkiln_lowering.metadata import is_contiguous, known_equal, same_layout
-from torchkiln_lowering.passes.context import put
+from torchkiln_lowering.passes.context import added, put
 from torchkiln_lowering.passes.products import is_call
 from torchkiln_lowering.passes.statistics import mean_of, mean_square, only_reader, other_operand, quotients, rooted, variance_of
-from torchkiln_lowering.trace import without_new_guards
 
 aten = torch.ops.aten
 
@@ -53,7 +52,7 @@ def raise_group_norm(module: torch.fx.GraphModule) -> bool:
         last, weight, bias = back, None, None
         if image.meta["val"].dtype == torch.float32:
             last, weight, bias = _affine(back, lambda shape, back=back: _is_per_channel(shape, back.meta["val"].shape))
-        flat = [item and _flat(module.graph, last, item, channels) for item in (weight, bias)]
+        flat = [item and _flat(module, last, item, channels) for item in (weight, bias)]
         groups = found.x.meta["val"].shape[1]
         if put(module, last, aten.group_norm.default, (image, groups, *flat, found.eps)):
             changed = True
@@ -118,18 +117,13 @@ def _is_per_channel(shape: Sequence[Any], image: Sequence[Any]) -> bool:
     return known_equal([*[1] * missing, *shape], [1, image[1], *[1] * (len(image) - 2)])
 
 
-def _flat(graph: torch.fx.Graph, anchor: torch.fx.Node, parameter: torch.fx.Node, channels: int) -> torch.fx.Node:
+def _flat(module: torch.fx.GraphModule, anchor: torch.fx.Node, parameter: torch.fx.Node, channels: int) -> torch.fx.Node:
     """A parameter per channel as ``[C]``: what it is a view of, where that has this shape."""
     source = parameter.args[0] if is_call(parameter, *_RESHAPES) else None
     for flat in (source, parameter):
         if isinstance(flat, torch.fx.Node) and known_equal(flat.meta["val"].shape, [channels]):
             return flat
-    with without_new_guards(parameter.meta["val"].fake_mode):
-        fake = aten.reshape.default(parameter.meta["val"], [channels])
-    with graph.inserting_before(anchor):
-        reshaped = graph.call_function(aten.reshape.default, (parameter, [channels]))
-    reshaped.meta["val"] = fake
-    return reshaped
+    return added(module, anchor, aten.reshape.default, (parameter, [channels]))
 
 
 def _affine(node: torch.fx.Node, fits: Any) -> tuple[torch.fx.Node, torch.fx.Node | None, torch.fx.Node | None]:

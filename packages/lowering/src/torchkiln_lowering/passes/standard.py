@@ -9,6 +9,7 @@ from torchkiln_lowering.passes.constants import fold_constants
 from torchkiln_lowering.passes.dropout import remove_dropout
 from torchkiln_lowering.passes.merging import merge_casts, merge_reshapes, merge_transposes
 from torchkiln_lowering.passes.noops import remove_noops
+from torchkiln_lowering.passes.raise_attention import raise_attention
 from torchkiln_lowering.passes.raise_gelu import raise_gelu
 from torchkiln_lowering.passes.raise_layer_norm import raise_group_norm, raise_layer_norm
 from torchkiln_lowering.passes.raise_rms_norm import raise_rms_norm
@@ -32,6 +33,7 @@ def standard_pipeline() -> Pipeline:
             Pass("absorb_padding", absorb_padding),
             Pass("absorb_bias", absorb_bias),
             Pass("raise_gelu", raise_gelu, after=("share_equal_calls",)),
+            Pass("raise_attention", raise_attention, after=("share_equal_calls", "fold_constants")),
             Pass("raise_group_norm", raise_group_norm, after=("share_equal_calls",)),
             Pass("raise_layer_norm", raise_layer_norm, after=("share_equal_calls",)),
             Pass("raise_rms_norm", raise_rms_norm, after=("share_equal_calls",)),
