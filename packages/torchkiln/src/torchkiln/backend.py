@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.fx
@@ -22,13 +22,19 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
 from torchkiln.compiled_program import CompiledProgram
 from torchkiln.constants import lift_constants
+from torchkiln.jit_sizes import JitSizes
 from torchkiln.modes import options_of
+from torchkiln.out_of_profile import Rebuild
+from torchkiln.profiles import Names, SymbolRanges, hull, names_of_sources, resolve
 from torchkiln.ranges import ranges_of
 from torchkiln.stages import Compiler
 from torchkiln.weights import WeightWatch
+from torchkiln.widening import widened
 from torchkiln_core import ExportError, InputKind, Options, Program, ProgramInput, ShapeOutOfProfile
 
 _LOG = logging.getLogger("torchkiln")
+Outside = Literal["error", "torch", "rebuild"]
+"""What becomes of a call whose sizes no engine takes."""
 
 
 def torchkiln(
@@ -72,56 +78,122 @@ class JitOutputs:
     epilogue: Epilogue | None
 
 
+@dataclass(frozen=True, slots=True)
+class JitSource:
+    """What engines are made from.
+
+    Attributes:
+        captured: The graph as it was captured; its weights are constants that callers do not pass.
+        outputs: How the graph's outputs are made from arguments and the program's results.
+        names: What the user calls the dimensions of its symbols.
+    """
+
+    captured: Program
+    outputs: JitOutputs
+    names: Names
+
+
 class JitProgram:
     """A captured forward graph; builds its engines at the first call, when the weights' values are there.
 
     Args:
         compiler: The stages.
-        program: Lowered; its weights are taken from the arguments of each call, except for its ``constants``.
-        constants: Tensors behind the last placeholders, which callers do not pass.
-        outputs: How the graph's outputs are made from arguments and the program's results.
+        source: The graph.
+        profiles: One plan is built for each.
+        outside: What becomes of calls whose sizes no engine takes.
     """
 
     _boxed_call = True
 
-    def __init__(self, compiler: Compiler, program: Program, constants: Mapping[str, torch.Tensor], outputs: JitOutputs) -> None:
+    def __init__(self, compiler: Compiler, source: JitSource, profiles: Sequence[SymbolRanges], outside: Outside) -> None:
         self._compiler = compiler
-        self._outputs = outputs
-        self._lowered = program
-        self._constants = constants
+        self._source = source
+        self._profiles = tuple(profiles)
+        self._outside = outside
+        self._sizes = JitSizes(source.captured, source.names)
+        program = self._lowered = compiler.lower(source.captured)
+        # Lowering adds constants of its own behind the captured ones.
+        self._constants = program.weights
         self._follow = compiler.options.runtime.weights != "frozen"
         self._weights = [
-            (index, item.name) for index, item in enumerate(program.inputs) if item.kind is InputKind.WEIGHT and item.name not in constants
+            (index, item.name)
+            for index, item in enumerate(program.inputs)
+            if item.kind is InputKind.WEIGHT and item.name not in self._constants
         ]
         self._users = [index for index, item in enumerate(program.inputs) if item.kind is InputKind.USER]
         self._program: CompiledProgram | None = None
         self._watch: WeightWatch | None = None
         self._lock = threading.Lock()
         self._warned = False
+        self._rebuilt = Rebuild(self._wider, lambda args, _: tuple(self._sizes.of(args[0]).items()))
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
-        """Runs the graph on all its inputs, weights included, in the order of its placeholders."""
+        """Runs the graph on all its inputs, weights included, in the order of its placeholders.
+
+        Raises:
+            ShapeOutOfProfile: No engine takes the sizes, and such calls are errors.
+        """
         program = self._current(arguments)
         inputs = [arguments[index] for index in self._users]
         try:
             results = program.run(inputs)
         except ShapeOutOfProfile as error:
-            # Dynamo's guards hold for this size, so the call must succeed: the lowered graph is functional and runs as it is.
-            if not self._warned:
-                self._warned = True
-                _LOG.warning("this size runs in PyTorch: %s", error)
-            results = self._compiler.in_pytorch(self._lowered.module)(*arguments, *self._constants.values())
-        return assemble(self._outputs.refs, self._outputs.epilogue, {"argument": arguments, "result": results})
+            refusal = self._sizes.refusal(error, arguments, self._source.captured.dims)
+            match self._outside:
+                case "error":
+                    raise refusal from error
+                case "rebuild":
+                    rebuilt: list[Any] = self._rebuilt(refusal, (arguments,), {})
+                    return rebuilt
+                case _:
+                    results = self._in_pytorch(refusal, arguments)
+        outputs = self._source.outputs
+        return assemble(outputs.refs, outputs.epilogue, {"argument": arguments, "result": results})
+
+    def accepts(self, args: tuple[Any, ...], _: Mapping[str, Any]) -> bool:
+        """Whether the sizes of a call are in the range of this program."""
+        dims = self._source.captured.dims
+        return all(dims[symbol].min <= size <= dims[symbol].max for symbol, size in self._sizes.of(args[0]).items() if symbol in dims)
+
+    def refresh(self) -> None:
+        """Nothing to do: weights are arguments of every call."""
+
+    def _in_pytorch(self, refusal: ShapeOutOfProfile, arguments: list[Any]) -> Sequence[Any]:
+        # Dynamo's guards hold for this size, so the call must succeed: the lowered graph is functional and runs as it is.
+        if not self._warned:
+            self._warned = True
+            _LOG.warning("this size runs in PyTorch: %s", refusal)
+        results: Sequence[Any] = self._compiler.in_pytorch(self._lowered.module)(*arguments, *self._constants.values())
+        return results
+
+    def _wider(self, args: tuple[Any, ...], _: Mapping[str, Any]) -> JitProgram:
+        """The graph once more, for ranges that hold the sizes of a call: Dynamo's guards hold for them.
+
+        Raises:
+            CompileError: A stage refused.
+            ValueError: Weights have changed, and the program is frozen.
+        """
+        if not self._follow and self._watch is not None and self._watch.changed(self._weights_in(args[0])):
+            raise ValueError("weights have changed since the compilation, which is frozen; compile with weights='follow'")
+        captured = self._source.captured
+        dims = {**captured.dims}
+        dims |= {symbol: widened(dims[symbol], size) for symbol, size in self._sizes.of(args[0]).items() if symbol in dims}
+        return JitProgram(self._compiler, dataclasses.replace(self._source, captured=dataclasses.replace(captured, dims=dims)), (), "error")
+
+    def _weights_in(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        return {name: arguments[index] for index, name in self._weights}
 
     def _current(self, arguments: list[Any]) -> CompiledProgram:
-        weights = {name: arguments[index] for index, name in self._weights}
+        weights = self._weights_in(arguments)
         with self._lock:
             if self._program is None or self._watch is None:
-                self._program = self._compiler.build(dataclasses.replace(self._lowered, weights={**weights, **self._constants}))
+                lowered = dataclasses.replace(self._lowered, weights={**weights, **self._constants})
+                self._program = self._compiler.build(lowered, self._profiles)
                 self._watch = WeightWatch(weights)
                 on_report = self._compiler.options.runtime.on_report
                 if on_report is not None:
                     on_report(self._program.report)
+                    self._program.tell(on_report)
             elif self._follow and (changed := self._watch.changed(weights)):
                 self._program.replace_weights({**weights, **self._constants}, changed)
                 self._watch.remember(weights)
@@ -140,9 +212,13 @@ def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, weights: f
     live: dict[str, LiveSource] = {node.name: ("argument", index) for index, node in enumerate(placeholders) if node.name not in constants}
     outputs = JitOutputs(*split_aliases(graph, (), live))
     graph.recompile()
-    lowered = compiler.lower(Program(graph, inputs, constants, ranges_of(graph)))
-    # Lowering adds constants of its own behind the captured ones.
-    return JitProgram(compiler, lowered, lowered.weights, outputs)
+    options = compiler.options
+    names, dims = names_of_sources(graph), ranges_of(graph)
+    # A graph behind a break, or of sizes that Dynamo has not seen vary yet, does not have every dimension that profiles name.
+    profiles = resolve(options.build.profiles, dims, names)
+    captured = Program(graph, inputs, constants, hull(dims, profiles))
+    outside: Outside = "torch" if options.runtime.out_of_profile == "auto" else options.runtime.out_of_profile
+    return JitProgram(compiler, JitSource(captured, outputs, names), profiles, outside)
 
 
 def _weight_positions(*, trained: bool) -> frozenset[int]:

@@ -86,10 +86,16 @@ class Rebuild:
 
     Args:
         compile_for: Compiles for the sizes of a call's arguments.
+        key: Equal for calls of the same sizes.
     """
 
-    def __init__(self, compile_for: Callable[[tuple[Any, ...], Mapping[str, Any]], Rebuilt]) -> None:
+    def __init__(
+        self,
+        compile_for: Callable[[tuple[Any, ...], Mapping[str, Any]], Rebuilt],
+        key: Callable[[tuple[Any, ...], Mapping[str, Any]], Hashable] | None = None,
+    ) -> None:
         self._compile_for = compile_for
+        self._key = key or _shapes
         self._kept: OrderedDict[int, Rebuilt] = OrderedDict()
         self._routes: dict[Hashable, int] = {}
         self._count = 0
@@ -101,7 +107,7 @@ class Rebuild:
         Raises:
             ShapeOutOfProfile: Compiling once more failed, or what came of it does not take the call.
         """
-        key = _shapes(args, kwargs)
+        key = self._key(args, kwargs)
         with self._lock:
             program = self._kept.get(self._routes.get(key, -1)) or self._find(args, kwargs) or self._make(error, args, kwargs)
             number = next(number for number, kept in self._kept.items() if kept is program)
