@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +18,9 @@ import torch._inductor
 
 import torchkiln
 from torchkiln.modes import MODES, options_of
-from torchkiln_core import Options
+from torchkiln_converters import Support, converter
+from torchkiln_converters.support import FLOATS
+from torchkiln_core import ConversionError, Network, Options, Value
 from torchkiln_testing import OpClass, assert_same
 
 
@@ -55,6 +60,18 @@ def test_the_backend_is_listed() -> None:
     assert "torchkiln" in torch._dynamo.list_backends()
 
 
+def test_nothing_of_torchkiln_need_be_imported() -> None:
+    script = """
+import sys, torch, torch._dynamo
+assert "torchkiln" in torch._dynamo.list_backends()
+assert "torchkiln" not in sys.modules
+x = torch.randn(3)
+assert torch.equal(torch.compile(torch.relu, backend="torchkiln")(x), torch.relu(x))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_structures_and_keywords(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
     net, x = Net().eval(), torch.randn(5, 4)
     compiled = jit(net)
@@ -85,6 +102,32 @@ def test_dataclasses_go_in_and_come_out(jit: Callable[..., Any]) -> None:
     assert_same(pair.left + 1, got.right[0])
 
 
+class Bag(collections.OrderedDict[str, torch.Tensor]):
+    """A mapping with attributes, as models return them."""
+
+    def __getattr__(self, name: str) -> torch.Tensor:
+        return self[name]
+
+
+def test_mappings_with_attributes_come_out(jit: Callable[..., Any]) -> None:
+    def split(x: torch.Tensor) -> Bag:
+        return Bag(negative=torch.relu(-x), positive=torch.relu(x))
+
+    x = torch.randn(5)
+    got = jit(split, fullgraph=True)(x)
+    assert isinstance(got, Bag)
+    assert_same(dict(split(x)), dict(got))
+
+
+def test_a_module_that_compiles_itself(reports: list[torchkiln.Report]) -> None:
+    net, x = Net().eval(), torch.randn(5, 4)
+    with torch.no_grad():
+        expected = net(x)["y"]
+        net.compile(backend="torchkiln", options={"engine": "reference", "min_block_size": 1, "on_report": reports.append})
+        assert_same(expected, net(x)["y"], OpClass.MATMUL)
+    assert len(reports) == 1
+
+
 def test_a_function_as_a_decorator(jit: Callable[..., Any]) -> None:
     @jit
     def gelu(x: torch.Tensor) -> torch.Tensor:
@@ -106,15 +149,77 @@ def test_a_graph_break_makes_two_graphs(jit: Callable[..., Any], reports: list[t
     assert len(reports) == 2
 
 
+def test_every_graph_of_a_function_is_compiled_once(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    def three(x: torch.Tensor) -> dict[str, Any]:
+        y = torch.sin(x)
+        torch._dynamo.graph_break()
+        largest = (y * 2).max().item()
+        torch._dynamo.graph_break()
+        return {"scaled": y / largest, "largest": largest, "rest": [torch.exp(y), x]}
+
+    compiled, x = jit(three), torch.randn(4)
+    for _ in range(3):
+        got, expected = compiled(x), three(x)
+        assert_same([expected["scaled"], expected["rest"]], [got["scaled"], got["rest"]], OpClass.POINTWISE)
+        assert got["largest"] == pytest.approx(expected["largest"])
+    assert len(reports) == 3
+
+
 def test_fullgraph_raises_on_a_graph_break_and_on_nothing_else(jit: Callable[..., Any]) -> None:
     x = torch.randn(4)
     with pytest.raises(torch._dynamo.exc.Unsupported):
         jit(breaks, fullgraph=True)(x)
 
-    def refused(x: torch.Tensor) -> torch.Tensor:
-        return torch.lgamma(x.abs() + 1) + 1
 
-    assert_same(refused(x), jit(refused, fullgraph=True)(x), OpClass.POINTWISE)
+@converter(torch.ops.aten.erf.default, Support(dtypes=FLOATS))
+def broken_erf(net: Network, self: Value) -> Value:
+    raise ConversionError("no such layer")
+
+
+def only_calls_in_pytorch(x: torch.Tensor) -> torch.Tensor:
+    return torch.lgamma(x.abs() + 1) + 1
+
+
+def no_calls(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    return x, 3
+
+
+def views_only(x: torch.Tensor) -> torch.Tensor:
+    return x[1:].view(-1, 1)
+
+
+def a_failing_converter(x: torch.Tensor) -> torch.Tensor:
+    return torch.erf(torch.relu(x) + 1) * 2
+
+
+def writes_its_argument(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x.sum() + torch.sin(x)
+
+
+def sizes_from_values(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x)[x > 0] + 1
+
+
+@pytest.mark.filterwarnings("ignore::torchkiln.FallbackWarning")
+@pytest.mark.parametrize(
+    "function",
+    [only_calls_in_pytorch, no_calls, views_only, a_failing_converter, writes_its_argument, sizes_from_values],
+    ids=lambda function: function.__name__,
+)
+def test_fullgraph_takes(jit: Callable[..., Any], function: Callable[..., Any]) -> None:
+    x = torch.randn(5)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = jit(function, fullgraph=True, options={"converters": [broken_erf]})
+        assert_same(function(x.clone()), compiled(x.clone()), OpClass.REDUCTION)
+
+
+def test_fullgraph_takes_sizes_outside_of_the_range(jit: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    compiled = jit(torch.nn.ReLU(), fullgraph=True, dynamic=True)
+    for rows in (3, 5, 5000, 6000):
+        x = torch.randn(rows, 2)
+        assert_same(torch.relu(x), compiled(x))
+    assert len([record for record in caplog.records if "this size runs in PyTorch" in record.getMessage()]) == 1
 
 
 def test_control_flow_in_python_compiles_each_branch_once(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
@@ -198,6 +303,27 @@ def test_threads_share_one_compilation(jit: Callable[..., Any], reports: list[to
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(call, range(4)))
     assert len(reports) == 1
+
+
+def test_threads_that_call_for_the_first_time_at_once_are_right(jit: Callable[..., Any], reports: list[torchkiln.Report]) -> None:
+    """Dynamo lets every thread that found no code compile, one after the other; what is compiled later serves all that follow."""
+    net = Net().eval()
+    compiled = jit(net)
+    gate = threading.Barrier(3)
+
+    def call(seed: int) -> None:
+        x = torch.randn(5, 4, generator=torch.Generator().manual_seed(seed))
+        gate.wait()
+        with torch.no_grad():
+            assert_same(net(x)["y"], compiled(x)["y"], OpClass.MATMUL)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(call, range(3)))
+    first = len(reports)
+    assert 1 <= first <= 3
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(call, range(3)))
+    assert len(reports) == first
 
 
 def test_threads_that_compile_at_once_are_right(jit: Callable[..., Any]) -> None:
