@@ -32,9 +32,11 @@ def source_of(node: torch.fx.Node) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _last_line(trace: str) -> str | None:
-    """The innermost frame of a trace; the calls of one line of a model share theirs."""
+    """The innermost frame of a trace in a file of the user's; the calls of one line of a model share theirs."""
     lines = [line.strip() for line in trace.strip().splitlines()]
-    frames = [(index, frame) for index, line in enumerate(lines) if (frame := _FRAME.fullmatch(line))]
+    found = [(index, frame) for index, line in enumerate(lines) if (frame := _FRAME.fullmatch(line))]
+    # Code that torch generates, as it does to export what higher-order operators run, tells a user nothing.
+    frames = [(index, frame) for index, frame in found if not frame["path"].startswith("<eval_with_key>")]
     if not frames:
         return None
     index, frame = frames[-1]

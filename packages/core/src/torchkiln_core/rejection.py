@@ -17,7 +17,8 @@ class Rejection:
     Rules: ``no-converter``, ``dtype``, ``rank``, ``static``, ``equals``, ``requires`` from converters; ``torch-executed-op``,
     ``torch-executed-module``, ``node-override``, ``min-block-size``, ``border-cost``, ``effect``, ``device``, ``layout``, ``complex``,
     ``symint``, ``range``, ``constant`` from partitioning; from the frontend ``build-failed`` for calls that could not be converted or
-    built, ``deterministic`` for those whose results depend on the order of writes, ``benchmark`` for those that are faster in PyTorch.
+    built, ``deterministic`` for those whose results depend on the order of writes, ``benchmark`` for those that are faster in PyTorch,
+    ``body`` for graphs of higher-order calls that cannot be programs of their own.
     """
 
     target: str

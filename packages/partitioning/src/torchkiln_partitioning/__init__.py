@@ -3,10 +3,11 @@
 from torchkiln_partitioning.cost import CostModel, SegmentWork
 from torchkiln_partitioning.describe import BorderTensor, SegmentDescription, describe, is_operator
 from torchkiln_partitioning.executed_modules import module_stack
-from torchkiln_partitioning.partitioner import LevelPartitioner
+from torchkiln_partitioning.partitioner import BodyPartitioner, LevelPartitioner
 from torchkiln_partitioning.shapes import input_specs
 
 __all__ = [
+    "BodyPartitioner",
     "BorderTensor",
     "CostModel",
     "LevelPartitioner",

@@ -9,10 +9,8 @@ import torch
 import torch.fx
 
 from torchkiln_core.call import OpCall, source_of
-from torchkiln_core.options import PartitionOptions
 from torchkiln_core.rejection import Rejection, SupportOracle, target_name
 from torchkiln_partitioning.effects import Effect
-from torchkiln_partitioning.executed_modules import find_executed
 from torchkiln_partitioning.executed_ops import ExecutedOps
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.sizes import SizeRecipes
@@ -25,13 +23,13 @@ class Refusals:
 
     Attributes:
         executed: Operators that the user keeps in PyTorch.
-        options: Options of the stage.
+        in_modules: Calls of modules that the user keeps there, each with the name of the module.
         earlier: Rejections of earlier failed builds by node name.
         overridden: Where the user wants single calls.
     """
 
     executed: ExecutedOps
-    options: PartitionOptions
+    in_modules: Mapping[torch.fx.Node, str]
     earlier: Mapping[str, Rejection]
     overridden: Mapping[int, Kind]
 
@@ -43,13 +41,8 @@ def reject(node: torch.fx.Node, rule: str, message: str) -> Rejection:
 
 
 def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, refusals: Refusals) -> dict[int, Rejection]:
-    """Why calls stay in PyTorch, by position in graph order; every other call may run in an engine.
-
-    Raises:
-        ValueError: An entry of ``torch_executed_modules`` matches nothing.
-    """
-    by_user = _UserRefusals(view, refusals)
-    steered = bool(by_user)
+    """Why calls stay in PyTorch, by position in graph order; every other call may run in an engine."""
+    steered = bool(refusals.in_modules or refusals.executed or refusals.overridden or refusals.earlier)
     by_tensors = _TensorRefusals(view)
     result = by_tensors.result
     nodes, reads, effects, plain, from_node = view.nodes, view.reads, view.effects, by_tensors.plain, OpCall.from_node
@@ -62,7 +55,7 @@ def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, ref
                     simple = False
                     break
         found = (
-            (by_user.of(position) if steered else None)
+            (_by_user(position, view, refusals) if steered else None)
             or (_by_effect(node, effects[position]) if position in effects else None)
             or (None if simple else by_tensors.of(position))
             or oracle.reject(from_node(node))
@@ -73,29 +66,17 @@ def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, ref
     return result
 
 
-class _UserRefusals:
-    """What the user keeps in PyTorch, and what could not be built before; false where that is nothing."""
-
-    def __init__(self, view: ProgramView, refusals: Refusals) -> None:
-        entries = refusals.options.torch_executed_modules
-        self._view = view
-        self._refusals = refusals
-        self._in_modules = find_executed([view.nodes[position] for position in view.operators()], entries) if entries else {}
-
-    def __bool__(self) -> bool:
-        refusals = self._refusals
-        return bool(self._in_modules or refusals.executed or refusals.overridden or refusals.earlier)
-
-    def of(self, position: int) -> Rejection | None:
-        node, refusals = self._view.nodes[position], self._refusals
-        if node.target in refusals.executed:
-            return reject(node, "torch-executed-op", "torch_executed_ops keeps the operator in PyTorch")
-        if node in self._in_modules:
-            return reject(node, "torch-executed-module", f"torch_executed_modules keeps {self._in_modules[node]} in PyTorch")
-        if refusals.overridden.get(position) is Kind.TORCH:
-            return reject(node, "node-override", "node_overrides keeps the call in PyTorch")
-        # A segment that failed has calls besides its copies of cheap ones, whose other copies may well build.
-        return refusals.earlier.get(node.name) if self._view.roles[position] is Role.CALL else None
+def _by_user(position: int, view: ProgramView, refusals: Refusals) -> Rejection | None:
+    """What the user keeps in PyTorch, and what could not be built before."""
+    node = view.nodes[position]
+    if node.target in refusals.executed:
+        return reject(node, "torch-executed-op", "torch_executed_ops keeps the operator in PyTorch")
+    if node in refusals.in_modules:
+        return reject(node, "torch-executed-module", f"torch_executed_modules keeps {refusals.in_modules[node]} in PyTorch")
+    if refusals.overridden.get(position) is Kind.TORCH:
+        return reject(node, "node-override", "node_overrides keeps the call in PyTorch")
+    # A segment that failed has calls besides its copies of cheap ones, whose other copies may well build.
+    return refusals.earlier.get(node.name) if view.roles[position] is Role.CALL else None
 
 
 def _by_effect(node: torch.fx.Node, effect: Effect) -> Rejection:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchkiln_core.rejection import Rejection
-from torchkiln_partitioning.effects import bodies_of
+from torchkiln_partitioning.effects import bodies_of, calls_inside
 from torchkiln_partitioning.levels import Kind, best_levels
 from torchkiln_partitioning.placement import CallGraph, Placement, depend
 from torchkiln_partitioning.refine import Transfer, settle
@@ -62,15 +62,11 @@ def call_count(placement: Placement, calls: Sequence[int]) -> int:
     """Operators that a segment runs, with those in the bodies of higher-order calls and its copies of cheap ones."""
     view = placement.view
     total = len(placement.copies_for(calls)) + len(calls)
-    waiting = [(view.nodes[call], view.program.module) for call in calls if call in view.whole] if view.whole else []
-    while waiting:
-        node, module = waiting.pop()
-        bodies = bodies_of(node, module)
-        for body in bodies:
-            inner = [part for part in body.graph.nodes if part.op == "call_function"]
-            total += len(inner)
-            waiting.extend((part, body) for part in inner)
-        total -= bool(bodies)
+    for call in view.whole.intersection(calls) if view.whole else ():
+        node, module = view.nodes[call], view.program.module
+        inner = calls_inside(node, module)
+        # A call that runs graphs counts as what is in them.
+        total += len(inner) - sum(bool(bodies_of(*each)) for each in [(node, module), *inner])
     return total
 
 

@@ -51,14 +51,7 @@ def _effect_of(node: torch.fx.Node, module: torch.nn.Module) -> Effect | None:
     own = _own_effect(node)
     if own is Effect.WRITES or not isinstance(node.target, HigherOrderOperator):
         return own
-    inner: list[Effect | None] = [own]
-    waiting = [(node, module)]
-    while waiting:
-        call, owner = waiting.pop()
-        for body in bodies_of(call, owner):
-            for part in body.graph.nodes:
-                inner.append(_own_effect(part))
-                waiting.append((part, body))
+    inner = [own, *(_own_effect(call) for call, _ in calls_inside(node, module))]
     return next((effect for effect in Effect if effect in inner), None)
 
 
@@ -67,6 +60,18 @@ def bodies_of(node: torch.fx.Node, module: torch.nn.Module) -> list[torch.fx.Gra
     names = [str(read.target) for read in node.all_input_nodes if read.op == "get_attr" and node.op == "call_function"]
     values = [attribute(module, name) for name in names]
     return [value for value in values if isinstance(value, torch.fx.GraphModule)]
+
+
+def calls_inside(node: torch.fx.Node, module: torch.nn.Module) -> list[tuple[torch.fx.Node, torch.nn.Module]]:
+    """The calls in the graphs that a higher-order call runs, and in theirs, each with the module that holds its own graphs."""
+    found: list[tuple[torch.fx.Node, torch.nn.Module]] = []
+    waiting = [(node, module)]
+    while waiting:
+        for body in bodies_of(*waiting.pop()):
+            calls: list[tuple[torch.fx.Node, torch.nn.Module]] = [(part, body) for part in body.graph.nodes if part.op == "call_function"]
+            found += calls
+            waiting += calls
+    return found
 
 
 def attribute(module: torch.nn.Module, name: str) -> Any:

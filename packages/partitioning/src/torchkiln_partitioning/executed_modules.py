@@ -28,25 +28,32 @@ def find_executed(nodes: Sequence[torch.fx.Node], entries: Iterable[str | type])
     Args:
         nodes: Calls of a program.
         entries: Qualified names, where ``*`` stands for any text, or classes. A module stands for all that it contains.
-
-    Raises:
-        ValueError: An entry matches no module that has a call.
     """
     entries = tuple(entries)
     stacks = {node: module_stack(node) for node in nodes} if entries else {}
-    modules = dict.fromkeys(item for stack in stacks.values() for item in stack)
-    chosen: dict[tuple[str, Any], None] = {}
-    for entry in entries:
-        matches = [item for item in modules if _matches(entry, item)]
-        if not matches:
-            raise ValueError(_no_match(entry, modules))
-        chosen.update(dict.fromkeys(matches))
+    chosen = {item for item in _modules_of(stacks.values()) if any(_matches(entry, item) for entry in entries)}
     found: dict[torch.fx.Node, str] = {}
     for node, stack in stacks.items():
         match = next((path for path, kind in stack if (path, kind) in chosen), None)
         if match is not None:
             found[node] = match or "the root module"
     return found
+
+
+def require_matches(nodes: Iterable[torch.fx.Node], entries: Iterable[str | type]) -> None:
+    """Checks that every entry names a module that a node comes from.
+
+    Raises:
+        ValueError: One does not.
+    """
+    modules = _modules_of(map(module_stack, nodes))
+    for entry in entries:
+        if not any(_matches(entry, item) for item in modules):
+            raise ValueError(_no_match(entry, modules))
+
+
+def _modules_of(stacks: Iterable[tuple[tuple[str, Any], ...]]) -> list[tuple[str, Any]]:
+    return list(dict.fromkeys(item for stack in stacks for item in stack))
 
 
 def _matches(entry: str | type, item: tuple[str, Any]) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import torch.fx
 
 from torchkiln_core.errors import PartitionError
 from torchkiln_core.options import PartitionOptions
@@ -14,6 +17,8 @@ from torchkiln_partitioning.collection import collection_paused
 from torchkiln_partitioning.decision_table import publish
 from torchkiln_partitioning.divide import Division, divide, divide_with_payoff
 from torchkiln_partitioning.draft import Draft, draft_segments
+from torchkiln_partitioning.effects import calls_inside
+from torchkiln_partitioning.executed_modules import find_executed, require_matches
 from torchkiln_partitioning.executed_ops import ExecutedOps
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.limits import beyond_limits
@@ -22,7 +27,7 @@ from torchkiln_partitioning.payoff import Judge
 from torchkiln_partitioning.placement import Placement, place
 from torchkiln_partitioning.sizes import find_recipes
 from torchkiln_partitioning.stitch import stitch
-from torchkiln_partitioning.view import view_program
+from torchkiln_partitioning.view import ProgramView, view_program
 
 _DEFAULTS = PartitionOptions()
 
@@ -63,10 +68,11 @@ class LevelPartitioner:
         view = view_program(program)
         recipes = find_recipes(view)
         overridden = find_overridden(view, self._options.node_overrides)
-        rejections = classify(view, recipes, oracle, Refusals(self._executed, self._options, self._refused, overridden))
+        refusals = Refusals(self._executed, self._executed_modules(view), self._refused, overridden)
+        rejections = classify(view, recipes, oracle, refusals)
         require_possible(overridden, rejections)
         placement = place(view, recipes, rejections)
-        judge = Judge(self._options, (call for call, kind in overridden.items() if kind is Kind.ENGINE))
+        judge = self._judge([call for call, kind in overridden.items() if kind is Kind.ENGINE])
         division, drafts = self._divide(placement, judge)
         while refused := beyond_limits(division, drafts):
             require_possible(overridden, refused)
@@ -78,10 +84,40 @@ class LevelPartitioner:
             publish(judge.decisions, self._options.partition_report)
         return division, drafts
 
+    def _executed_modules(self, view: ProgramView) -> dict[torch.fx.Node, str]:
+        """The calls that ``torch_executed_modules`` keeps in PyTorch; a name may match in graphs of higher-order calls alone."""
+        entries = self._options.torch_executed_modules
+        if not entries:
+            return {}
+        operators = [view.nodes[position] for position in view.operators()]
+        inner = [call for position in sorted(view.whole) for call, _ in calls_inside(view.nodes[position], view.program.module)]
+        require_matches([*operators, *inner], entries)
+        return find_executed(operators, entries)
+
+    def _judge(self, forced: Sequence[int]) -> Judge:
+        return Judge(self._options, forced)
+
     def _divide(self, placement: Placement, judge: Judge) -> tuple[Division, tuple[Draft, ...]]:
         # When everything must be compiled, no engine is too small.
         division = divide(placement) if self._options.require_full_compilation else divide_with_payoff(placement, judge)
         return division, draft_segments(division)
+
+
+class BodyPartitioner(LevelPartitioner):
+    """Divides a graph that a higher-order call runs, again and again or instead of another.
+
+    An engine must pay here even where it is the whole graph. Entries of ``torch_executed_modules`` that match none of its modules were
+    meant for others; ``node_overrides`` name calls of the program around it.
+    """
+
+    def __init__(self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None) -> None:
+        super().__init__(dataclasses.replace(options, node_overrides=()), refused)
+
+    def _executed_modules(self, view: ProgramView) -> dict[torch.fx.Node, str]:
+        return find_executed([view.nodes[position] for position in view.operators()], self._options.torch_executed_modules)
+
+    def _judge(self, forced: Sequence[int]) -> Judge:
+        return Judge(self._options, forced, fewest=1)
 
 
 def _require_full(placement: Placement) -> None:

@@ -42,9 +42,11 @@ class Judge:
     Args:
         options: ``min_block_size`` and ``border_cost``.
         forced: Calls that the user wants in an engine, however small its segment is.
+        fewest: A division into fewer segments than this is not judged: by default, a program that is one engine stays one.
     """
 
-    def __init__(self, options: PartitionOptions, forced: Iterable[int]) -> None:
+    def __init__(self, options: PartitionOptions, forced: Iterable[int], fewest: int = 2) -> None:
+        self._fewest = fewest
         self._minimum = options.min_block_size
         small_wanted = options.min_block_size < PartitionOptions().min_block_size
         self._asks_model = options.border_cost == "on" or (options.border_cost == "auto" and not small_wanted)
@@ -59,12 +61,12 @@ class Judge:
         return tuple(self._decisions.values())
 
     def __call__(self, division: Division) -> dict[int, Rejection]:
-        """The calls of engine segments that do not pay; none where the whole program is one engine."""
+        """The calls of engine segments that do not pay; none where the division has fewer segments than are judged."""
         refused: dict[int, Rejection] = {}
         borders = _Borders(division)
         for number, group in enumerate(division.groups):
             if group.kind is Kind.ENGINE:
-                spared = len(division.groups) == 1 or not self._forced.isdisjoint(group.calls)
+                spared = len(division.groups) < self._fewest or not self._forced.isdisjoint(group.calls)
                 verdict = None if spared else self._on_count(division.placement, group)
                 if self._shows or (self._asks_model and not spared and verdict is None):
                     verdict = self._weigh(borders, number, group, verdict, spared=spared)

@@ -82,7 +82,7 @@ def _finish(compiler: Compiler, model: Any, captured: Captured, settings: Option
         settings.runtime.on_report(program.report)
         program.tell(settings.runtime.on_report)
     compiled = CompiledModule(captured, program, follow=settings.runtime.weights == "follow")
-    if not program.segments and not isinstance(model, ExportedProgram):
+    if not program.has_engines and not isinstance(model, ExportedProgram):
         # Without an engine the model itself is at least as fast as its decomposed graph; an ExportedProgram is such a graph anyway.
         compiled.run_as(compiler.in_pytorch(model))
     match settings.runtime.out_of_profile:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
+from torchkiln.bodies import Body, BodyCall
 from torchkiln.determinism import deterministically
 from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report, StaticEngineReport
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
-from torchkiln.torch_segments import TorchSegments, by_inductor, inlined
+from torchkiln.torch_segments import TorchSegments, by_inductor, held_name, inlined
 from torchkiln_core import BuildOptions, Partition
 from torchkiln_core.stages import Engine
 from torchkiln_runtime import ShapeDispatch, TensorRTEngine
@@ -52,6 +54,7 @@ class StitchedProgram:
         engines: By submodule name.
         weights: Values of the trailing placeholders.
         torch_segments: How the other submodules run.
+        bodies: Graphs of higher-order calls that hold engines; their segments run call by call.
     """
 
     def __init__(
@@ -60,18 +63,21 @@ class StitchedProgram:
         engines: Mapping[str, EngineCall],
         weights: Sequence[torch.Tensor],
         torch_segments: TorchSegments = "eager",
+        bodies: Sequence[CompiledBody] = (),
     ) -> None:
-        compiled = {} if torch_segments == "eager" else _compiled_segments(module, engines)
+        by_call = {*engines, *(item.body.segment for item in bodies)}
+        compiled = {} if torch_segments == "eager" else _compiled_segments(module, by_call)
         self.module = inlined(module, [*engines, *compiled])
         self.weights = tuple(weights)
         self._engines = engines
         self._forward: Callable[..., Sequence[Any]] = self.module.forward
         runs: dict[str, Callable[..., Any]] = {**engines, **compiled}
+        runs |= {held_name(item.body.segment, item.body.graph): BodyCall(item.body, item.program.run) for item in bodies}
         for name, run in runs.items():
             self.install(name, run)
 
     def install(self, name: str, engine: Callable[..., Any]) -> None:
-        """Makes the submodule ``name`` run on ``engine``."""
+        """Makes the submodule ``name`` run on ``engine``, or what runs a graph in its place."""
         # Python finds an attribute of the instance before it asks for submodules, and calls it without what modules do around a call.
         object.__setattr__(self.module, name, engine)
 
@@ -91,9 +97,17 @@ class StitchedProgram:
             self._forward = deterministically(self.module.forward)
 
 
-def _compiled_segments(module: torch.fx.GraphModule, engines: Mapping[str, EngineCall]) -> dict[str, Callable[..., Any]]:
-    segments = {name: child for name, child in module.named_children() if name not in engines}
+def _compiled_segments(module: torch.fx.GraphModule, others: Collection[str]) -> dict[str, Callable[..., Any]]:
+    segments = {name: child for name, child in module.named_children() if name not in others}
     return {name: by_inductor(child) for name, child in segments.items() if isinstance(child, torch.fx.GraphModule)}
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledBody:
+    """A graph of a higher-order call with what was compiled of it."""
+
+    body: Body
+    program: CompiledProgram
 
 
 class CompiledProgram:
@@ -106,16 +120,25 @@ class CompiledProgram:
         compiler: SegmentCompiler,
         report: Report,
         torch_segments: TorchSegments = "eager",
+        bodies: Sequence[CompiledBody] = (),
     ) -> None:
         self.partition = partition
         self.segments = dict(segments)
+        # A body without an engine runs as it was captured, not as its decomposed graph.
+        self.bodies = tuple(item for item in bodies if item.program.has_engines)
         self._report = report
         self._compiler = compiler
         self._on_change: Callable[[Report], None] | None = None
         engines = {name: _engine_call(segment) for name, segment in segments.items()}
-        self.run = StitchedProgram(partition.module, engines, self._stitched_weights(partition.program.weights), torch_segments)
+        weights = self._stitched_weights(partition.program.weights)
+        self.run = StitchedProgram(partition.module, engines, weights, torch_segments, self.bodies)
         if compiler.options.deterministic:
             self.run.run_deterministically()
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether anything of it runs in an engine, in the program itself or in a graph that a higher-order call runs."""
+        return bool(self.segments or self.bodies)
 
     @property
     def report(self) -> Report:
@@ -144,7 +167,9 @@ class CompiledProgram:
             self._on_change(self.report)
 
     def _dispatches(self) -> list[tuple[str, ShapeDispatch]]:
-        return [(name, made.engine) for name, made in self.segments.items() if isinstance(made.engine, ShapeDispatch)]
+        own = [(name, made.engine) for name, made in self.segments.items() if isinstance(made.engine, ShapeDispatch)]
+        inner = [(f"{item.body.path}/{name}", engine) for item in self.bodies for name, engine in item.program._dispatches()]
+        return own + inner
 
     @property
     def device(self) -> torch.device:
@@ -171,6 +196,12 @@ class CompiledProgram:
             if changed.intersection(made.segment.weights):
                 self.segments[name] = self._compiler.compile(made.segment, program)
                 self.run.install(name, _engine_call(self.segments[name]))
+        for item in self.bodies:
+            outer = item.body.weights
+            item.program.replace_weights(
+                {name: weights[source] for name, source in outer.items()},
+                frozenset(name for name, source in outer.items() if source in changed),
+            )
         if self._on_change is not None:
             self.tell(self._on_change)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
+import torch
 import torch.fx
 
+from torchkiln.bodies import Body, find_bodies
+from torchkiln.engines import device_of
 from torchkiln_core import CompileError, InternalError, Partition, Program, Rejection, Segment
 from torchkiln_core.call import source_of
 from torchkiln_core.rejection import target_name
@@ -74,6 +78,35 @@ def compile_segments(
             refused |= judged | failures
         else:
             return partition, made
+
+
+def compile_bodies(partition: Partition, device: torch.device, make: Callable[[Body], Made]) -> tuple[Partition, list[tuple[Body, Made]]]:
+    """Makes something of each graph that a higher-order call in PyTorch runs.
+
+    Args:
+        partition: The division whose segments in PyTorch hold the calls.
+        device: Where engines run.
+        make: Lowers, divides and compiles a graph.
+
+    Returns:
+        The division, with a rejection of each graph of which nothing could be made, and what was made.
+    """
+    made: list[tuple[Body, Made]] = []
+    refused: list[Rejection] = []
+    for found in find_bodies(partition):
+        if isinstance(found, Rejection):
+            refused.append(found)
+            continue
+        place = device_of(found.tensors())
+        if place != device:
+            refused.append(found.refuse(f"expected a graph that runs on {device}, where the engines are, got one on {place}"))
+            continue
+        try:
+            made.append((found, make(found)))
+        except (CompileError, InternalError) as error:
+            warnings.warn(f"{found.path} runs in PyTorch: {error}", FallbackWarning, stacklevel=4)
+            refused.append(found.refuse(str(error).splitlines()[0]))
+    return dataclasses.replace(partition, rejections=(*partition.rejections, *refused)), made
 
 
 def _content(segment: Segment) -> Hashable:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torchkiln.engines import EngineLoader
+from torchkiln.engines import EngineKind, EngineLoader
 from torchkiln.profiles import SymbolRanges, variants
 from torchkiln.specializing import StaticEngines
 from torchkiln.stage_clock import StageClock
@@ -125,6 +125,11 @@ class SegmentCompiler:
     def device(self) -> torch.device:
         """Where the engines run."""
         return self._loader.device
+
+    @property
+    def kind(self) -> EngineKind:
+        """What the engines are."""
+        return self._loader.kind
 
     def forget_plans(self) -> None:
         """Builds anew from now on: a compilation that is done would only hold on to plans of weights that have changed since."""

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -13,20 +14,21 @@ import torch.fx
 
 from torchkiln import backends
 from torchkiln.benchmarking import SegmentBenchmark
-from torchkiln.compiled_program import CompiledProgram
+from torchkiln.bodies import Body
+from torchkiln.compiled_program import CompiledBody, CompiledProgram
 from torchkiln.debug_folder import DebugFolder
 from torchkiln.determinism import deterministically
 from torchkiln.engines import EngineKind, EngineLoader, choose_engine, context_settings, device_of
-from torchkiln.fallback import compile_segments
+from torchkiln.fallback import compile_bodies, compile_segments
 from torchkiln.logs import warn_once
 from torchkiln.profiles import SymbolRanges
-from torchkiln.report import Report, describe_partition
+from torchkiln.report import Report, describe_partition, with_bodies
 from torchkiln.segment_compiler import CompiledSegment, DynamicSizes, SegmentCompiler, plan_bytes
 from torchkiln.stage_clock import StageClock
 from torchkiln_converters import Converter, ConverterRegistry, NetworkConverter, default_registry
 from torchkiln_core import Network, Options, Partition, Program, Rejection, Segment
 from torchkiln_lowering import AtenLowering, Pipeline
-from torchkiln_partitioning import LevelPartitioner
+from torchkiln_partitioning import BodyPartitioner, LevelPartitioner
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,18 +79,34 @@ class Compiler:
         sizes = DynamicSizes.of(self.options.runtime, profiles)
         compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, cache, self.clock, sizes)
         with self.debug.watch("build"):
-            partition, made = compile_segments(
-                functools.partial(self._divide, program),
-                functools.partial(self._make, compiler),
-                required=self.options.partition.require_full_compilation,
-                judge=self._benchmark(kind, device),
-            )
+            built = self._build(_Whole(program), compiler, self._benchmark(kind, device))
+        compiler.forget_plans()
+        _PARTITION.info("%s", built.report)
+        return built
+
+    def _build(self, whole: _Whole, compiler: SegmentCompiler, judge: SegmentBenchmark | None) -> CompiledProgram:
+        """A program, or the graph of a higher-order call, and the graphs that it runs in turn."""
+        partition, made = compile_segments(
+            functools.partial(self._divide, whole),
+            functools.partial(self._make, compiler, whole.path),
+            required=self.options.partition.require_full_compilation,
+            judge=judge,
+        )
         # A segment may have been made in an earlier division, under another name.
         segments = {item.name: dataclasses.replace(made[item.name], segment=item) for item in partition.segments if item.name in made}
-        compiler.forget_plans()
-        report = describe_partition(partition, kind, self.clock.stage_ms, lambda name: _built(segments[name]))
-        _PARTITION.info("%s", report)
-        return CompiledProgram(partition, segments, compiler, report, self.options.runtime.torch_segments)
+        partition, inner = compile_bodies(
+            partition, compiler.device, lambda body: self._build(self._whole_of(body, whole.path), compiler, judge)
+        )
+        report = describe_partition(partition, compiler.kind, self.clock.stage_ms, lambda name: _built(segments[name]))
+        report = with_bodies(report, [(body, program.report) for body, program in inner])
+        bodies = [CompiledBody(body, program) for body, program in inner]
+        return CompiledProgram(partition, segments, compiler, report, self.options.runtime.torch_segments, bodies)
+
+    def _whole_of(self, body: Body, path: str) -> _Whole:
+        """A body as a program to compile."""
+        with self.clock.measure("lower"):
+            lowered = self._lowering.lower(body.program, self.registry)
+        return _Whole(lowered, f"{path}{body.path}/", BodyPartitioner)
 
     def _benchmark(self, kind: EngineKind, device: torch.device) -> SegmentBenchmark | None:
         if not self.options.build.benchmark:
@@ -99,14 +117,16 @@ class Compiler:
         kept = tuple(name for name, place in self.options.partition.node_overrides if place == "engine")
         return SegmentBenchmark(device, self.options.runtime.torch_segments, kept)
 
-    def _make(self, compiler: SegmentCompiler, segment: Segment, program: Program) -> CompiledSegment:
-        self.debug.keep(f"{segment.name}.txt", lambda: _text_of(segment.module))
-        self.debug.keep(f"{segment.name}.network.txt", lambda: str(NetworkConverter(self.registry).convert(segment, program)))
-        with self.debug.watch(segment.name):
+    def _make(self, compiler: SegmentCompiler, path: str, segment: Segment, program: Program) -> CompiledSegment:
+        name = path + segment.name
+        file = name.replace("/", ".")
+        self.debug.keep(f"{file}.txt", lambda: _text_of(segment.module))
+        self.debug.keep(f"{file}.network.txt", lambda: str(NetworkConverter(self.registry).convert(segment, program)))
+        with self.debug.watch(file):
             made = compiler.compile(segment, program)
         for plan in made.plans:
-            _BUILD.info("%s: plan for %s, %.1f MB, built in %.0f ms", segment.name, plan.target, plan.data.numel() / 1e6, plan.build_ms)
-        _BUILD.debug("%s\n%s", segment.name, _Lazy(lambda: str(made.network)))
+            _BUILD.info("%s: plan for %s, %.1f MB, built in %.0f ms", name, plan.target, plan.data.numel() / 1e6, plan.build_ms)
+        _BUILD.debug("%s\n%s", name, _Lazy(lambda: str(made.network)))
         return made
 
     def in_pytorch(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -119,20 +139,32 @@ class Compiler:
         Raises:
             CompileError: As ``build``.
         """
-        converter = NetworkConverter(self.registry)
+        return self._explain(_Whole(program), device_of([*_fake_inputs(program), *program.weights.values()]))
 
-        def convert(segment: Segment, divided: Program) -> Network:
-            with self.clock.measure("convert"):
-                return converter.convert(segment, divided)
-
+    def _explain(self, whole: _Whole, device: torch.device) -> Report:
         partition, networks = compile_segments(
-            functools.partial(self._divide, program), convert, required=self.options.partition.require_full_compilation
+            functools.partial(self._divide, whole), self._convert, required=self.options.partition.require_full_compilation
         )
-        return describe_partition(partition, "not built", self.clock.stage_ms, lambda name: {"layers": len(networks[name].steps)})
+        partition, inner = compile_bodies(partition, device, lambda body: self._explain(self._whole_of(body, whole.path), device))
+        report = describe_partition(partition, "not built", self.clock.stage_ms, lambda name: {"layers": len(networks[name].steps)})
+        return with_bodies(report, inner)
 
-    def _divide(self, program: Program, refused: Mapping[str, Rejection]) -> Partition:
+    def _convert(self, segment: Segment, program: Program) -> Network:
+        with self.clock.measure("convert"):
+            return NetworkConverter(self.registry).convert(segment, program)
+
+    def _divide(self, whole: _Whole, refused: Mapping[str, Rejection]) -> Partition:
         with self.clock.measure("partition"):
-            return LevelPartitioner(self.options.partition, refused).partition(program, self.registry)
+            return whole.partitioner(self.options.partition, refused).partition(whole.program, self.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What is divided: a lowered program, or a graph that a higher-order call runs, with the path of its name."""
+
+    program: Program
+    path: str = ""
+    partitioner: type[LevelPartitioner] = LevelPartitioner
 
 
 def _registry(options: Options) -> ConverterRegistry:

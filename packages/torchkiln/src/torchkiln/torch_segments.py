@@ -36,6 +36,11 @@ def inlined(module: torch.fx.GraphModule, called: Collection[str]) -> torch.fx.G
     return torch.fx.GraphModule(attributes, graph, "Stitched")
 
 
+def held_name(segment: str, attribute: str) -> str:
+    """How the stitched graph calls what a segment that is written out holds."""
+    return f"{segment}_{attribute.replace('.', '_')}"
+
+
 def _write_out(
     name: str,
     segment: torch.nn.Module,
@@ -51,7 +56,7 @@ def _write_out(
             case "placeholder":
                 inner[node] = map_arg(next(arguments), outer.__getitem__)
             case "get_attr":
-                held = f"{name}_{str(node.target).replace('.', '_')}"
+                held = held_name(name, str(node.target))
                 attributes[held] = operator.attrgetter(str(node.target))(segment)
                 inner[node] = graph.get_attr(held)
                 inner[node].meta = copy.copy(node.meta)

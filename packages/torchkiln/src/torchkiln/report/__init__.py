@@ -4,5 +4,16 @@ from __future__ import annotations
 
 from torchkiln.report.describe import describe_partition
 from torchkiln.report.model import BorderValue, CallReport, Report, SegmentReport, Shares, SizeReport, StaticEngineReport
+from torchkiln.report.nesting import with_bodies
 
-__all__ = ["BorderValue", "CallReport", "Report", "SegmentReport", "Shares", "SizeReport", "StaticEngineReport", "describe_partition"]
+__all__ = [
+    "BorderValue",
+    "CallReport",
+    "Report",
+    "SegmentReport",
+    "Shares",
+    "SizeReport",
+    "StaticEngineReport",
+    "describe_partition",
+    "with_bodies",
+]

@@ -27,6 +27,7 @@ _FIXES = {
     "constant": "nothing: it depends on weights only; compute it once in __init__ to save its time",
     "deterministic": "write where no two indices are equal with an operator that does not scatter, such as slices or torch.where",
     "benchmark": "nothing: it is faster in PyTorch on this GPU; benchmark=False does not measure",
+    "body": "nothing if it is fast enough; else write the graph as calls of torch.cond, while_loop, map or scan on plain tensors",
     "build-failed": "keep the call in PyTorch with torch_executed_ops to silence the warning, and report the message",
 }
 
