@@ -133,6 +133,23 @@ def may_alias(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     return ()
 
 
+def origins(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """A node and all whose storage its results may share."""
+    found = {node: None}
+    stack = [node]
+    while stack:
+        for source in may_alias(stack.pop()):
+            if source not in found:
+                found[source] = None
+                stack.append(source)
+    return list(found)
+
+
+def may_be_input(node: torch.fx.Node) -> bool:
+    """Whether a returned view may be one of an input: then it stays exactly as it is."""
+    return any(item.op != "call_function" for item in origins(node))
+
+
 def sharers(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
     """For each node whose storage a result of the graph may share, the indices of those results as bits."""
     bits: dict[torch.fx.Node, int] = {}

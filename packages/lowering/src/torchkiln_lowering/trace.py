@@ -28,7 +28,7 @@ from torchkiln_lowering.effects import is_random
 _log = logging.getLogger("torchkiln.lowering")
 
 
-class _NotTraceable(Exception):
+class _NotTraceable(RuntimeError):
     """The decomposition gives a graph that the program cannot take in."""
 
 

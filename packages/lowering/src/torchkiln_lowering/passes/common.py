@@ -18,7 +18,8 @@ def share_equal_calls(module: torch.fx.GraphModule) -> bool:
     returned = {value for value in results(graph) if isinstance(value, torch.fx.Node)}
     escaping = set(sharers(graph))
     for node in list(graph.nodes):
-        if not is_shareable(node):
+        # Calls whose sizes depend on data have symbols of their own, which what follows refers to.
+        if not is_shareable(node) or node.meta.get("unbacked_bindings"):
             continue
         kept = first.setdefault(_key(node), node)
         if kept is node or _would_join(kept, node, escaping, returned):

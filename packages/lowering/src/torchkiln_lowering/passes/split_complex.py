@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering.effects import may_alias, sharers
+from torchkiln_lowering.effects import may_be_input, sharers
 
 aten = torch.ops.aten
 
@@ -37,7 +37,7 @@ def split_complex(module: torch.fx.GraphModule) -> bool:
                 pair = splitter.pair(node)
                 if pair is not None:
                     pairs[node] = pair
-            elif node.target in _EXITS and _is_complex(node.args[0]) and not (node in escaping and _may_be_input(node)):
+            elif node.target in _EXITS and _is_complex(node.args[0]) and not (node in escaping and may_be_input(node)):
                 new = _EXITS[node.target](splitter.call, splitter.read(node.args[0]))
                 new.meta = {**node.meta, **({"val": new.meta["val"]} if "val" in new.meta else {})}
                 node.replace_all_uses_with(new)
@@ -214,17 +214,3 @@ _EXITS: dict[Any, Callable[[Build, torch.fx.Node], torch.fx.Node]] = {
 def _is_complex(node: Any) -> bool:
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return isinstance(value, torch.Tensor) and value.is_complex()
-
-
-def _may_be_input(node: torch.fx.Node) -> bool:
-    """Whether a returned view may be one of an input: then it stays exactly as it is."""
-    stack, seen = [node], {node}
-    while stack:
-        item = stack.pop()
-        if item.op != "call_function":
-            return True
-        for source in may_alias(item):
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return False

@@ -7,6 +7,7 @@ from torchkiln_lowering.passes.asserts import remove_proven_checks
 from torchkiln_lowering.passes.common import share_equal_calls
 from torchkiln_lowering.passes.constants import fold_constants
 from torchkiln_lowering.passes.dropout import remove_dropout
+from torchkiln_lowering.passes.lower_rank import lower_rank
 from torchkiln_lowering.passes.merging import merge_casts, merge_reshapes, merge_transposes
 from torchkiln_lowering.passes.noops import remove_noops
 from torchkiln_lowering.passes.raise_attention import raise_attention
@@ -23,6 +24,7 @@ def standard_pipeline() -> Pipeline:
         (
             Pass("remove_dropout", remove_dropout),
             Pass("split_complex", split_complex),
+            Pass("lower_rank", lower_rank),
             Pass("remove_proven_checks", remove_proven_checks),
             Pass("merge_casts", merge_casts),
             Pass("merge_transposes", merge_transposes),
