@@ -121,6 +121,8 @@ def test_where_a_call_was_written(calls):
         ('File "/a, b/c.py", line 3, in forward\n  y = x', "/a, b/c.py:3 in forward: y = x"),
         ('File "a.py", line 3, in <lambda>', "a.py:3 in <lambda>"),
         ('File "a.py", line 3\n  File "not a frame"', 'a.py:3: File "not a frame"'),
+        ('File "a.py", line 1, in f\n  g(x)\n  File "<eval_with_key>.5", line 2, in forward\n  y = z', "a.py:1 in f: g(x)"),
+        ('File "<eval_with_key>.5", line 2, in forward\n  y = z', None),
         ("no frames here", None),
         ("", None),
     ],

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 import torch.fx
 
+from torchkiln.bodies import higher_order_calls
 from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.compiled_program import EngineCall, StitchedProgram
 from torchkiln.convention_record import convention_from_record, convention_to_record
@@ -20,7 +21,9 @@ from torchkiln.moving import move_graph
 from torchkiln.profiles import SymbolRanges, variants
 from torchkiln.report import Report, SegmentReport
 from torchkiln.segment_compiler import plan_bytes
-from torchkiln_core import BuildOptions, DimRange, Network, PlanFormatError, PlanTargetMismatch, RuntimeOptions
+from torchkiln_core import BuildOptions, DimRange, Network, PlanError, PlanFormatError, PlanTargetMismatch, RuntimeOptions
+from torchkiln_core.call import source_of
+from torchkiln_core.rejection import target_name
 from torchkiln_core.stages import Engine
 from torchkiln_runtime import Candidate, ReferenceEngine, ShapeDispatch, TensorRTBuilder, TensorRTLoader
 from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
@@ -41,6 +44,12 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
         raise TypeError(f"save: expected what torchkiln.compile returns, got {type(compiled).__name__}")
     captured, program = compiled.parts
     partition = program.partition
+    for call in higher_order_calls(partition):
+        name, where = target_name(call.target), source_of(call)
+        raise PlanError(
+            f"save: a file does not hold the graphs of the higher-order operator {name} ({call.name})" + (f" at {where}" if where else ""),
+            fix="compile where the program runs, or choose between the branches with torch.where",
+        )
     segments = []
     for segment in partition.segments:
         made = program.segments.get(segment.name)
