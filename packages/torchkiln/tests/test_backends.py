@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -72,10 +73,49 @@ def test_disabled_means_the_reference_engine() -> None:
     assert compiled.report.engine == "reference"
 
 
-@pytest.mark.parametrize(("name", "value"), [("enabled", 1), ("allow_tf32", "yes")])
-def test_flags_are_booleans(name: str, value: object) -> None:
+@pytest.mark.parametrize(("name", "value"), [("enabled", 1), ("allow_tf32", "yes"), ("deterministic", 1), ("benchmark", None)])
+def test_flags_are_booleans(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=rf"torchkiln\.backends\.{name}: expected a bool"):
         setattr(backends, name, value)
+    if value is not None:
+        with pytest.raises(TypeError, match=f"{name}: expected a bool"), backends.flags(**{name: value}):
+            pass
+
+
+FLAGS = ("enabled", "allow_tf32", "deterministic", "benchmark")
+
+
+def test_threads_have_flags_of_their_own() -> None:
+    gate = threading.Barrier(8)
+
+    def look(number: int) -> list[bool]:
+        wanted = [bool(number >> bit & 1) for bit in range(len(FLAGS))]
+        found = []
+        for _ in range(20):
+            with backends.flags(**dict(zip(FLAGS, wanted, strict=True))):
+                gate.wait()
+                build, runtime = resolved().build, resolved().runtime
+                found.append([getattr(backends, name) for name in FLAGS] == wanted)
+                found.append((build.allow_tf32, build.deterministic) == (wanted[1], wanted[2]))
+                found.append(build.benchmark is (wanted[3] and not wanted[2]))
+                found.append((runtime.engine == "reference") is not wanted[0])
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(all(found) for found in pool.map(look, range(3, 11)))
+    assert [getattr(backends, name) for name in FLAGS] == [True, False, False, False]
+
+
+def test_a_size_set_by_threads_at_once_is_one_cache() -> None:
+    gate = threading.Barrier(8)
+
+    def enlarge(_: int) -> int:
+        gate.wait()
+        backends.plan_cache.max_size = 3
+        return id(backends.plan_cache.for_compilation())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(enlarge, range(8)))) == 1
 
 
 def test_the_preferred_library() -> None:

@@ -107,6 +107,18 @@ def test_a_fallback_leaves_a_folder_too(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_torch_compile_leaves_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch)
+    torch.compiler.reset()
+    options = {"engine": "reference", "min_block_size": 1, "debug_dir": str(tmp_path), "deterministic": True}
+    compiled = torch.compile(torch.nn.ReLU(), backend="torchkiln", options=options)
+    with pytest.warns(torchkiln.FallbackWarning, match="no such layer"):
+        assert torch.equal(compiled(X), torch.relu(X))
+    [folder] = tmp_path.iterdir()
+    assert "aten.relu" in (folder / "captured.txt").read_text()
+    assert "deterministic: True" in (folder / "about.txt").read_text()
+
+
 def test_a_failed_export_leaves_a_folder(tmp_path: Path) -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         return x if x.sum() > 0 else -x

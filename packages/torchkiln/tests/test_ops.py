@@ -43,6 +43,7 @@ def test_a_converter_tells_its_dtypes_ranks_and_rules(by_name: dict[str, ops.Ope
     assert relu.dynamic == "yes"
     assert elu.notes == ("input_scale must be 1",)
     assert convolution.ranks == (3, 5)
+    assert any("deterministic" in note for note in by_name["aten.scatter.src"].notes)
     assert by_name["aten.logsumexp.default"] == ops.Operator("aten.logsumexp.default", "decomposed", notes=("by torchkiln",))
 
 

@@ -355,13 +355,18 @@ def test_every_mode_of_torch_is_known(mode: str) -> None:
     assert set(torch._inductor.list_mode_options()) - {"lite"} <= set(MODES)
 
 
+def test_autotuning_measures() -> None:
+    assert {mode for mode, options in MODES.items() if options.get("benchmark")} == {"max-autotune", "max-autotune-no-cudagraphs"}
+
+
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(Exception, match=r"mode: expected one of 'default', 'reduce-overhead'.*got 'fast'"):
         torch.compile(torch.nn.ReLU(), backend="torchkiln", mode="fast")(torch.randn(3))
 
 
 def test_options_add_to_what_a_mode_stands_for() -> None:
-    assert options_of("max-autotune", {"optimization_level": 2, "min_block_size": 1}) == {"optimization_level": 2, "min_block_size": 1}
+    added = options_of("max-autotune", {"optimization_level": 2, "min_block_size": 1})
+    assert added == {"optimization_level": 2, "benchmark": True, "min_block_size": 1}
     for mode in MODES:
         Options.from_keywords(options_of(mode, {}))
 

@@ -100,36 +100,42 @@ class PlanCacheControl:
 
     def __init__(self) -> None:
         self._cache: MemoryPlanCache | None = None
+        self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         """Number of plans kept."""
-        return 0 if self._cache is None else len(self._cache)
+        cache = self._cache
+        return 0 if cache is None else len(cache)
 
     @property
     def max_size(self) -> int:
         """Number of plans kept at most; 0 keeps none."""
-        return 0 if self._cache is None else self._cache.max_size
+        cache = self._cache
+        return 0 if cache is None else cache.max_size
 
     @max_size.setter
     def max_size(self, count: int) -> None:
         if count < 0:
             raise ValueError(f"plan_cache.max_size: expected 0 or more, got {count!r}")
-        if count == 0:
-            self._cache = None
-        elif self._cache is None:
-            self._cache = MemoryPlanCache(count)
-        else:
-            self._cache.max_size = count
+        with self._lock:
+            if count == 0:
+                self._cache = None
+            elif self._cache is None:
+                self._cache = MemoryPlanCache(count)
+            else:
+                self._cache.max_size = count
 
     def clear(self) -> None:
         """Drops every plan."""
-        if self._cache is not None:
-            self._cache.clear()
+        cache = self._cache
+        if cache is not None:
+            cache.clear()
 
     def for_compilation(self) -> PlanCache:
         """The shared cache, or one of the compilation's own."""
-        return MemoryPlanCache() if self._cache is None else self._cache
+        cache = self._cache
+        return MemoryPlanCache() if cache is None else cache
 
 
 plan_cache = PlanCacheControl()

@@ -92,9 +92,14 @@ class StitchedProgram:
     def run_deterministically(self) -> None:
         """From now on, what runs in PyTorch does so under torch's switches for reproducible results; engines alone need none."""
         calls = [node for node in self.module.graph.nodes if node.op.startswith("call_") and node.target is not operator.getitem]
-        engines = all(isinstance(call.engine, TensorRTEngine) for call in self._engines.values())
-        if not engines or any(node.target not in self._engines for node in calls):
+        engines = [call.engine for call in self._engines.values()]
+        if not all(map(_on_tensorrt, engines)) or any(node.target not in self._engines for node in calls):
             self._forward = deterministically(self.module.forward)
+
+
+def _on_tensorrt(engine: Engine) -> bool:
+    parts = [item.engine for item in engine.candidates] if isinstance(engine, ShapeDispatch) else [engine]
+    return all(isinstance(part, TensorRTEngine) for part in parts)
 
 
 def _compiled_segments(module: torch.fx.GraphModule, others: Collection[str]) -> dict[str, Callable[..., Any]]:

@@ -11,8 +11,8 @@ MODES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "default": MappingProxyType({}),
         # Engines replay CUDA graphs in every mode but the last.
         "reduce-overhead": MappingProxyType({}),
-        "max-autotune": MappingProxyType({"optimization_level": 5}),
-        "max-autotune-no-cudagraphs": MappingProxyType({"optimization_level": 5, "cuda_graphs": "off"}),
+        "max-autotune": MappingProxyType({"optimization_level": 5, "benchmark": True}),
+        "max-autotune-no-cudagraphs": MappingProxyType({"optimization_level": 5, "benchmark": True, "cuda_graphs": "off"}),
     }
 )
 """The options that each mode stands for; ``options={...}`` may be given instead of a mode."""

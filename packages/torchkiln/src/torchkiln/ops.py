@@ -113,6 +113,8 @@ def _converted(name: str, converter: Converter[...]) -> Operator:
     rules = [rule for rule in support.rules if isinstance(rule, (Equals, Requires))]
     notes = [f"{rule.argument} must be {rule.value!r}" if isinstance(rule, Equals) else f"requires {rule.text}" for rule in rules]
     notes += [f"{argument}: {', '.join(_names(dtypes))}" for argument, dtypes in support.arguments.items()]
+    if support.unordered is not None:
+        notes.append("in PyTorch under `deterministic`, where equal indices are given several values")
     partly = any(rule.rule == "static" for rule in support.rules)
     ranks = (support.ranks.start, support.ranks.stop - 1)
     return Operator(name, "converted", _names(support.dtypes), ranks, "partly" if partly else "yes", tuple(notes))

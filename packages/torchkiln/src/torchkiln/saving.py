@@ -25,7 +25,7 @@ from torchkiln_core import BuildOptions, DimRange, Network, PlanError, PlanForma
 from torchkiln_core.call import source_of
 from torchkiln_core.rejection import target_name
 from torchkiln_core.stages import Engine
-from torchkiln_runtime import Candidate, ReferenceEngine, ShapeDispatch, TensorRTBuilder, TensorRTLoader
+from torchkiln_runtime import Candidate, ContextSettings, ReferenceEngine, ShapeDispatch, TensorRTBuilder, TensorRTLoader
 from torchkiln_runtime.kiln_file import SavedProgram, SavedSegment, load_program, save_program
 
 Rebuild = Literal["auto", "never", "always"]
@@ -160,7 +160,8 @@ class _Loads:
     def _one(self, segment: SavedSegment, profile: str, network: Network) -> Engine:
         if self.kind == "reference":
             return ReferenceEngine(network)
-        loader = TensorRTLoader(self.device)
+        # A deterministic program must not run a size on general kernels first and on its own ones later.
+        loader = TensorRTLoader(self.device, settings=ContextSettings(specialization="eager" if self.build.deterministic else "lazy"))
         mismatch: PlanTargetMismatch | None = None
         for plan in segment.plans if self.rebuild != "always" else ():
             if plan.profile == profile:
