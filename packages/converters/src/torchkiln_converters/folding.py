@@ -103,7 +103,7 @@ def _per_channel(step: Step, chain: Value, known: ConstantValues) -> Value | Non
     """The operand beside the chain, if it is a constant ``[1, K, 1, *]``. The chain itself may be constant too."""
     shape = (1, chain.shape[1], *(1,) * (chain.rank - 2))
     others = (value for value in step.inputs if value is not None and value is not chain)
-    return next((value for value in others if value.shape == shape and known.tensor(value) is not None), None)
+    return next((value for value in others if value.shape == shape and known.knows(value)), None)
 
 
 def _keeps_precision(step: Step, scale: Value, shift: Value | None, known: ConstantValues) -> bool:

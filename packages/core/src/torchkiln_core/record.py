@@ -11,7 +11,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import sympy
@@ -87,11 +87,10 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
 
 
-def network_key(network: Network, options: Mapping[str, Any], read: Callable[[torch.Tensor], torch.Tensor] = on_host) -> str:
+def network_key(network: Network, options: Mapping[str, Any]) -> str:
     """Hash of the layers, constants and ranges, and of the options that change what is built.
 
-    Names, source lines and the names of symbols do not enter: two programs that build the same engine share a key. ``read`` gives the
-    elements of a constant as ``on_host`` does.
+    Names, source lines and the names of symbols do not enter: two programs that build the same engine share a key.
     """
     record, tensors = to_record(network)
     symbols = {name: f"d{index}" for index, name in enumerate(_symbols_in_order(network))}
@@ -102,7 +101,7 @@ def network_key(network: Network, options: Mapping[str, Any], read: Callable[[to
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
     for tensor in tensors.values():
-        _feed(digest, read(tensor))
+        _feed(digest, on_host(tensor))
     return digest.hexdigest()
 
 

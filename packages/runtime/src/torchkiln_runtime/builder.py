@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Plan, Step, Target, network_key
-from torchkiln_runtime.adapter import Definition, HostConstants, Replay, input_name
+from torchkiln_runtime.adapter import Definition, Replay, input_name
+from torchkiln_runtime.host_memory import return_freed
 from torchkiln_runtime.library import Collection, Library, require_library
+from torchkiln_runtime.plan_file import PlanFile, stream_writer
 from torchkiln_runtime.precision import effective_tf32, tf32_scope
 from torchkiln_runtime.reference import bindings_of
 from torchkiln_runtime.shapes import ShapeRules, find_symbols
@@ -62,7 +64,7 @@ class TensorRTBuilder:
 
 
 class PreparedBuild:
-    """The build of one network: its key first, then its plan, with every constant copied to the host once at most."""
+    """The build of one network: its key first, then its plan."""
 
     def __init__(self, network: Network, options: BuildOptions, library: Library, targets: Targets) -> None:
         self._network = network
@@ -71,7 +73,6 @@ class PreparedBuild:
         self._targets = targets
         self._target = Target(library.name, library.version, targets.names)
         self._allow_tf32 = effective_tf32(library, bool(options.allow_tf32))
-        self._constants = HostConstants()
 
     @functools.cached_property
     def key(self) -> str:
@@ -83,7 +84,7 @@ class PreparedBuild:
             "deterministic": bool(self._options.deterministic),
             "benchmark": bool(self._options.benchmark),
         }
-        return network_key(self._network, {**keyed, "target": str(self._target), "gpu": self._targets.gpu}, self._constants)
+        return network_key(self._network, {**keyed, "target": str(self._target), "gpu": self._targets.gpu})
 
     def build(self) -> Plan:
         """Builds the plan.
@@ -102,7 +103,8 @@ class PreparedBuild:
         key = self.key
         start = time.perf_counter()
         with library.messages.collect("torchkiln.build") as log, tf32_scope(library, self._allow_tf32, BuildError):
-            data = _Build(library, self._options, log).run(network, self._targets, self._constants)
+            data = _Build(library, self._options, log).run(network, self._targets)
+        return_freed()
         build_ms = (time.perf_counter() - start) * 1e3
         return Plan(
             data=data,
@@ -123,24 +125,30 @@ class _Build:
         self._options = options
         self._log = log
 
-    def run(self, network: Network, targets: Targets, constants: HostConstants) -> torch.Tensor:
-        """The serialized engine, uint8 ``[size]``; lets go of the constants."""
+    def run(self, network: Network, targets: Targets) -> torch.Tensor:
+        """The serialized engine, uint8 ``[size]``."""
         builder = self._trt.Builder(self._library.logger)
         if builder is None:
             raise self._failure("made no builder")
-        definition = Definition(self._library, builder.create_network(self._network_flags()), constants)
+        definition = Definition(self._library, builder.create_network(self._network_flags()))
         config = builder.create_builder_config()
         self._configure(config, targets)
         self._add_profile(builder, config, network)
         Replay(definition, network, self._log).write()
         # A refused layer has raised already; what TensorRT logged about accepted ones is not the reason of a later failure.
         self._log.errors.clear()
-        serialized = builder.build_serialized_network(definition.network, config)
-        if serialized is None:
+        file = PlanFile()
+        built = self._serialize(builder, definition.network, config, file)
+        data = file.read()
+        if not built:
             raise self._failure(f"built no engine for {', '.join(targets.names)}", self._guilty(network))
-        constants.clear()
-        # The tensor keeps TensorRT's memory alive; a copy would double the plan while the builder still holds its own.
-        return torch.frombuffer(serialized, dtype=torch.uint8)
+        return data
+
+    def _serialize(self, builder: Any, network: Any, config: Any, file: PlanFile) -> bool:
+        if hasattr(builder, "build_serialized_network_to_stream"):
+            return bool(builder.build_serialized_network_to_stream(network, config, stream_writer(self._trt.IStreamWriter, file)))
+        serialized = builder.build_serialized_network(network, config)
+        return serialized is not None and bool(file.write(serialized))
 
     def _network_flags(self) -> int:
         flags = self._trt.NetworkDefinitionCreationFlag

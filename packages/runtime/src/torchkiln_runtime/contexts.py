@@ -10,6 +10,7 @@ import torch
 
 from torchkiln_core import InternalError, Plan, PlanError
 from torchkiln_runtime.adapter import input_name, output_name
+from torchkiln_runtime.host_memory import return_freed
 from torchkiln_runtime.library import Library
 from torchkiln_runtime.precision import tf32_scope
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
@@ -154,9 +155,12 @@ class ContextFactory:
         return tf32_scope(self._library, self._plan.allow_tf32, PlanError)
 
     def ran_new_shapes(self) -> None:
-        """Keeps what was compiled so far for the next process, ever less often: kernels repeat between shapes."""
+        """Keeps what was compiled so far for the next process, and frees what that took, ever less often: kernels repeat between shapes."""
         self._runs += 1
-        if self._file is not None and self._kernels is not None and self._runs.bit_count() == 1:
+        if self._runs.bit_count() != 1:
+            return
+        return_freed()
+        if self._file is not None and self._kernels is not None:
             self._file.write_from(self._kernels)
 
     def _create(self, *, graphs: bool) -> Any:

@@ -9,6 +9,7 @@ import torch
 from torchkiln_core import InternalError, Plan, PlanError, PlanTargetMismatch
 from torchkiln_runtime.contexts import ContextSettings
 from torchkiln_runtime.engine import TensorRTEngine
+from torchkiln_runtime.host_memory import page_out
 from torchkiln_runtime.kiln_file.tensor_bytes import memory_of
 from torchkiln_runtime.library import Library, find_library
 from torchkiln_runtime.precision import check_tf32
@@ -55,6 +56,7 @@ class TensorRTLoader:
         with torch.cuda.device(device), library.messages.collect("torchkiln.runtime") as log:
             runtime = library.module.Runtime(library.logger)
             engine = None if runtime is None else runtime.deserialize_cuda_engine(_bytes_of(plan))
+            page_out(plan.data)
             if engine is None:
                 here = f"{library.name} {library.version} on {torch.cuda.get_device_name(device)} ({_capability(device)})"
                 raise PlanTargetMismatch(f"plan for {plan.target}: refused by {here}\n{log.text}", fix=_FIX)

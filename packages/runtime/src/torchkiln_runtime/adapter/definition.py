@@ -11,38 +11,19 @@ from torchkiln_core import BuildError, on_host
 from torchkiln_runtime.library import Library
 
 
-class HostConstants:
-    """Constants as TensorRT reads them, each copied to the host once at most, and alive until ``clear``."""
-
-    def __init__(self) -> None:
-        self._read: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The elements of ``tensor`` ``[*]``, contiguous on the host."""
-        if id(tensor) not in self._read:
-            # The original stays with its copy, so that no other tensor gets its id.
-            self._read[id(tensor)] = tensor, on_host(tensor)
-        return self._read[id(tensor)][1]
-
-    def clear(self) -> None:
-        """Lets go of all."""
-        self._read.clear()
-
-
 class Definition:
     """A TensorRT network definition under construction.
 
     Args:
         library: TensorRT.
         network: The ``INetworkDefinition``.
-        constants: Holds the host tensors that the definition refers to.
     """
 
-    def __init__(self, library: Library, network: Any, constants: HostConstants) -> None:
+    def __init__(self, library: Library, network: Any) -> None:
         self.library = library
         self.trt = library.module
         self.network = network
-        self._constants = constants
+        self._host: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def dtype(self, dtype: torch.dtype) -> Any:
         """TensorRT's dtype.
@@ -58,7 +39,10 @@ class Definition:
     def weights(self, tensor: torch.Tensor) -> Any:
         """``trt.Weights`` that hold ``tensor``: by reference when it is contiguous and on the host, else from a copy there."""
         self.dtype(tensor.dtype)
-        return self.library.weights(self._constants(tensor))
+        if id(tensor) not in self._host:
+            # TensorRT reads the copy while it builds; the original keeps its id from another tensor.
+            self._host[id(tensor)] = tensor, on_host(tensor)
+        return self.library.weights(self._host[id(tensor)][1])
 
     def constant(self, tensor: torch.Tensor) -> Any:
         """An ``ITensor`` that holds ``tensor``."""

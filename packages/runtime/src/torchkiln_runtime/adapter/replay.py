@@ -214,7 +214,10 @@ class Replay:
 
     def _weights(self, step: Step, index: int, value: Value) -> torch.Tensor | None:
         """The contents of a constant operand that the writer takes as such."""
-        return self._known.tensor(value) if index in WEIGHT_OPERANDS.get(type(step.layer), ()) else None
+        return self._known.tensor(value) if self._is_weights(step, index, value) else None
+
+    def _is_weights(self, step: Step, index: int, value: Value) -> bool:
+        return index in WEIGHT_OPERANDS.get(type(step.layer), ()) and self._known.knows(value)
 
     def _find_needed(self) -> set[Value]:
         """The values that are written: those that outputs depend on, without what is only part of a computed kernel.
@@ -225,7 +228,7 @@ class Replay:
         for step in reversed(self._record.steps):
             if not needed.isdisjoint(step.outputs):
                 operands = [(index, value) for index, value in enumerate(step.inputs) if value is not None]
-                needed.update(value for index, value in operands if self._weights(step, index, value) is None)
+                needed.update(value for index, value in operands if not self._is_weights(step, index, value))
         return needed
 
     def _tensor(self, value: Value) -> Any:
