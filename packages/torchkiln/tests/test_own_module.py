@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 import torchkiln
+from torchkiln.backend import CapturedGraph
 from torchkiln_testing import assert_same
 
 
@@ -75,3 +79,63 @@ def test_an_exported_program_runs_as_its_graph() -> None:
     compiled = torchkiln.compile(exported, engine="reference", torch_executed_ops=["aten.linear"])
     with torch.no_grad():
         assert_same(exported.module()(x), compiled(x))
+
+
+def compiled_just_in_time(
+    model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[Callable[..., Any], list[torch.fx.GraphModule]]:
+    """The module under torch.compile, and the captured graphs in the order in which they run as such."""
+    ran: list[torch.fx.GraphModule] = []
+    begin = CapturedGraph.__init__
+
+    def watched(self: CapturedGraph, compiled: Callable[..., Any], own: Any) -> None:
+        def run(*arguments: Any) -> Any:
+            ran.append(own.__self__)
+            return own(*arguments)
+
+        begin(self, compiled, run)
+
+    monkeypatch.setattr(CapturedGraph, "__init__", watched)
+    torch._dynamo.reset()
+    return torch.compile(model, backend="torchkiln", options={"engine": "reference", **options}), ran
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_captured_graph_without_engines_runs_as_it_was_captured(monkeypatch: pytest.MonkeyPatch, grad: bool) -> None:
+    model, same, x = Counted(), Counted(), torch.randn(2, 4)
+    same.load_state_dict(model.state_dict())
+    compiled, ran = compiled_just_in_time(model, monkeypatch)
+    with torch.set_grad_enabled(grad):
+        for _ in range(3):
+            expected, result = same(x, scale=2.0)["y"], compiled(x, scale=2.0)["y"]
+            assert_same(expected.detach(), result.detach())
+            assert int(model.calls) == int(same.calls)
+    assert result.requires_grad is grad
+    if grad:
+        result.sum().backward()
+        expected.sum().backward()
+        assert model.linear.weight.grad is not None
+        assert_same(same.linear.weight.grad, model.linear.weight.grad)
+    assert len(ran) == 3
+    # In torch functions, not in operators that it was decomposed into.
+    targets = [node.target for node in ran[0].graph.nodes if node.op == "call_function"]
+    assert not any(isinstance(target, torch._ops.OpOverload) for target in targets)
+
+
+def test_a_captured_graph_with_an_engine_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Counted(), torch.randn(2, 4)
+    compiled, ran = compiled_just_in_time(model, monkeypatch, min_block_size=1)
+    with torch.no_grad():
+        for _ in range(2):
+            assert_same(model(x)["y"], compiled(x)["y"])
+    assert not ran
+
+
+def test_changed_weights_are_seen_just_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Counted(), torch.randn(2, 4)
+    compiled, ran = compiled_just_in_time(model, monkeypatch, weights="frozen")
+    with torch.no_grad():
+        compiled(x)
+        model.linear.weight.mul_(2)
+        assert_same(model(x)["y"], compiled(x)["y"])
+    assert len(ran) == 2

@@ -67,7 +67,37 @@ def torchkiln(
             inference_compiler=lambda graph, _: _compile_forward(compiler, graph, _weight_positions(trained=False)),
             decompositions={},
         )
-    return compiled
+    return CapturedGraph(compiled, compiler.in_pytorch(graph.forward))
+
+
+class _NoEngineError(Exception):
+    """What was built of a graph holds no engine; nothing of the call has run yet."""
+
+
+class CapturedGraph:
+    """A graph of which engines are built at the first call; if there are none, it runs as it was captured.
+
+    Args:
+        compiled: Runs nothing where it finds that there is no engine.
+        own: The graph in torch functions, as Dynamo captured it, not decomposed.
+    """
+
+    def __init__(self, compiled: Callable[..., Any], own: Callable[..., Any]) -> None:
+        self._run = compiled
+        self._own = own
+        self._has_engines = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Runs the graph on the arguments that Dynamo passes."""
+        try:
+            results = self._run(*arguments)
+        except _NoEngineError:
+            # One that is built later, for other sizes, may have none where this one has.
+            if not self._has_engines:
+                self._run = self._own
+            return self._own(*arguments)
+        self._has_engines = True
+        return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +164,8 @@ class JitProgram:
             ShapeOutOfProfile: No engine takes the sizes, and such calls are errors.
         """
         program = self._current(arguments)
+        if not program.has_engines:
+            raise _NoEngineError
         inputs = [arguments[index] for index in self._users]
         try:
             results = program.run(inputs)
