@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from lowering_programs import aten, capture, run, targets, whole
+from lowering_programs import Oracle, aten, capture, run, targets, whole
 from torch.export import Dim
 
 from torchkiln_lowering import AtenLowering
@@ -107,6 +107,11 @@ def test_equal_calls_are_shared() -> None:
     assert got.count(aten.exp.default) == 2
     x = torch.randn(3)
     torch.testing.assert_close(run(lowered(compute, x), x)[0], compute(x))
+
+
+def test_calls_whose_sizes_depend_on_data_are_not_shared() -> None:
+    lowered = AtenLowering().lower(capture(lambda x: (x[x > 0] * 2, x[x > 0] + 1), (torch.randn(4),)), Oracle())
+    assert targets(lowered).count(aten.index.Tensor) == 2
 
 
 def test_random_calls_are_not_shared() -> None:
