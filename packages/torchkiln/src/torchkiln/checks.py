@@ -12,6 +12,7 @@ import torch
 import torch.fx
 from torch.export.graph_signature import ConstantArgument
 
+from torchkiln.size_guards import SizeGuard
 from torchkiln_core import DimRange, ExportError, ShapeOutOfProfile, Size
 from torchkiln_core.size import evaluate, linear, size_of, sizes_of, symbols_of
 
@@ -122,10 +123,12 @@ class ArgumentChecks:
 
     Args:
         checks: One per flat argument.
+        guards: What must hold of their sizes.
     """
 
-    def __init__(self, checks: Sequence[ArgumentCheck]) -> None:
+    def __init__(self, checks: Sequence[ArgumentCheck], guards: Sequence[SizeGuard] = ()) -> None:
         self._checks = tuple(checks)
+        self._guards = tuple(guards)
         self._tensors = tuple(index for index, check in enumerate(checks) if check.kind == "tensor")
         self._others = tuple((index, check) for index, check in enumerate(checks) if check.kind != "tensor")
         # With integers among the arguments, sizes may depend on their values.
@@ -138,7 +141,7 @@ class ArgumentChecks:
         Raises:
             TypeError: Not a tensor, or not an integer.
             ValueError: Another constant, dtype, device or rank.
-            ShapeOutOfProfile: A size outside its range, or different from an equal one.
+            ShapeOutOfProfile: A size outside its range, different from an equal one, or of which a guard does not hold.
         """
         key = _fingerprint([flat[index] for index in self._tensors]) if self._quick else None
         if key is not None and key in self._known:
@@ -151,10 +154,30 @@ class ArgumentChecks:
         for check, value in zip(self._checks, flat, strict=True):
             # A size in several symbols may stand before the dimensions that they are read from.
             check(value, symbols)
+        self._check_guards(symbols)
         if key is not None:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known.add(key)
+
+    def _check_guards(self, symbols: Mapping[str, int]) -> None:
+        for guard in self._guards:
+            if guard.symbols <= set(symbols) and not guard.holds(symbols):
+                places = self._places(guard.symbols)
+                shown = ", ".join(f"{symbol} = {symbols[symbol]} ({places[symbol]})" for symbol in sorted(guard.symbols))
+                raise ShapeOutOfProfile(
+                    f"arguments: expected sizes of which {guard}, as the model asked for while it was captured, got {shown}; compile again "
+                    "with example arguments of such sizes, or compile with out_of_profile='torch' or 'rebuild'"
+                )
+
+    def _places(self, symbols: frozenset[str]) -> dict[str, str]:
+        """Where each symbol stands, in words."""
+        places = dict.fromkeys(symbols, "of no dimension alone")
+        for check in self._checks:
+            for dim, size in enumerate(check.shape):
+                if isinstance(size, sympy.Symbol) and size.name in symbols:
+                    places[size.name] = f"argument {check.name}" + (f" dimension {dim}" if check.kind == "tensor" else "")
+        return places
 
 
 def _fingerprint(tensors: Sequence[Any]) -> Hashable | None:

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
 from torchkiln.checks import ArgumentCheck, ArgumentChecks, check_of
+from torchkiln.size_guards import SizeGuard, guards_of
 from torchkiln_core import DimRange, ExportError
 
 _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
@@ -61,6 +62,7 @@ class CallingConvention:
         copies: For each leading result of the graph, where to copy it: ``("buffer", index)`` or ``("input", flat position)``.
         outputs: For each flat output, where it comes from.
         epilogue: Graph of view operators that re-creates outputs which alias inputs, buffers or other outputs.
+        guards: What must hold of the sizes of a call besides their ranges.
         leaf_form: The quick way to flatten, where the arguments are no containers.
         check: All ``checks`` at once.
     """
@@ -76,12 +78,13 @@ class CallingConvention:
     copies: tuple[tuple[str, int], ...]
     outputs: tuple[OutputRef, ...]
     epilogue: Epilogue | None = field(default=None)
+    guards: tuple[SizeGuard, ...] = ()
     leaf_form: LeafForm | None = field(init=False)
     check: ArgumentChecks = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "leaf_form", LeafForm.of(self.in_spec))
-        object.__setattr__(self, "check", ArgumentChecks(self.checks))
+        object.__setattr__(self, "check", ArgumentChecks(self.checks, self.guards))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Flat arguments in the order of compile time, checked.
@@ -175,6 +178,7 @@ def read_convention(
     module = exported.graph_module
     specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     shown_names, dims = inputs
+    guards = guards_of(module, dims)
     checks = _take_constants_out(module, specs, dims, shown_names)
     positions = tuple(index for index, check in enumerate(checks) if not check.is_constant)
     names = tuple(_argument_name(specs[index]) for index in positions)
@@ -200,6 +204,7 @@ def read_convention(
         copies=copies,
         outputs=outputs,
         epilogue=epilogue,
+        guards=guards,
     )
     return convention, module
 

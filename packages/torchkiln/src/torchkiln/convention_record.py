@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torchkiln.aliases import Epilogue, OutputRef
 from torchkiln.checks import ArgumentCheck
 from torchkiln.convention import CallingConvention
+from torchkiln.size_guards import guard_from_record, guard_to_record
 from torchkiln_core import DimRange, PlanError, PlanFormatError
 from torchkiln_core.record import DTYPES, dtype_name
 from torchkiln_core.size import format_size, parse_size
@@ -35,6 +36,7 @@ def convention_to_record(convention: CallingConvention) -> dict[str, Any]:
         "copies": [list(copy) for copy in convention.copies],
         "outputs": [_ref_record(ref) for ref in convention.outputs],
         "epilogue": None if convention.epilogue is None else [_ref_record(ref) for ref in convention.epilogue.sources],
+        "guards": [guard_to_record(guard) for guard in convention.guards],
     }
 
 
@@ -59,6 +61,7 @@ def convention_from_record(record: Mapping[str, Any], epilogue: torch.fx.GraphMo
         copies=tuple((str(kind), int(index)) for kind, index in record["copies"]),
         outputs=tuple(map(_read_ref, record["outputs"])),
         epilogue=None if epilogue is None else Epilogue(epilogue, tuple(map(_read_ref, sources))),
+        guards=tuple(map(guard_from_record, record["guards"])),
     )
 
 

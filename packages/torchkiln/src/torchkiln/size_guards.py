@@ -1,0 +1,126 @@
+"""What a model's own branches and checks asked of sizes while it was captured: the graph is right only where it holds."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from torchkiln_core import DimRange, ExportError, PlanFormatError, Size
+from torchkiln_core.size import evaluate, format_size, parse_size, symbols_of
+
+_KINDS = {"==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge}
+_RELATIONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_SMALLEST_TRACED = 2
+"""Tracing takes sizes of 0 and 1 apart from all others, and asks nothing of them that a program of a larger size needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left relation right`` of two sizes."""
+
+    relation: str
+    left: Size
+    right: Size
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is true of these sizes."""
+        return bool(_RELATIONS[self.relation](evaluate(self.left, sizes), evaluate(self.right, sizes)))
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeGuard:
+    """At least one of some comparisons must hold in every call."""
+
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of the symbols that it compares."""
+        return frozenset(name for item in self.comparisons for size in (item.left, item.right) for name in symbols_of(size))
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is true of these sizes."""
+        return any(item.holds(sizes) for item in self.comparisons)
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.comparisons))
+
+
+def guards_of(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> tuple[SizeGuard, ...]:
+    """The guards that capture put on the sizes of a graph and that the ranges of its symbols do not imply.
+
+    Raises:
+        ExportError: A guard cannot be checked in a call.
+    """
+    environment = _environment(module)
+    if environment is None:
+        return ()
+    found: dict[SizeGuard, None] = {}
+    for guard in environment.guards:
+        expression = environment.replace(guard.expr)
+        names = {symbol.name for symbol in expression.free_symbols}
+        if not names or not names <= set(dims) or _is_implied(expression, dims):
+            continue
+        clauses = sympy.to_cnf(expression)
+        for clause in clauses.args if isinstance(clauses, sympy.And) else (clauses,):
+            found[SizeGuard(tuple(_comparisons(clause)))] = None
+    return tuple(found)
+
+
+def _environment(module: torch.fx.GraphModule) -> ShapeEnv | None:
+    for node in module.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(size, torch.SymInt):
+                environment: ShapeEnv | None = size.node.shape_env
+                return environment
+    return None
+
+
+def _is_implied(expression: Any, dims: Mapping[str, DimRange]) -> bool:
+    if expression == sympy.true:
+        return True
+    ranges = {}
+    for symbol in expression.free_symbols:
+        bounds = dims[symbol.name]
+        ranges[symbol] = ValueRanges(max(bounds.min, min(_SMALLEST_TRACED, bounds.max)), bounds.max)
+    return bool(bound_sympy(expression, ranges).lower == sympy.true)
+
+
+def _comparisons(clause: Any) -> Iterator[Comparison]:
+    for item in clause.args if isinstance(clause, sympy.Or) else (clause,):
+        relation = item.args[0].negated if isinstance(item, sympy.Not) else item
+        name = next((name for name, kind in _KINDS.items() if isinstance(relation, kind)), None)
+        if name is None:
+            raise ExportError(f"the graph holds only where {clause}, which cannot be checked in a call", fix="make that dimension static")
+        yield Comparison(name, *(int(side) if side.is_Integer else side for side in relation.args))
+
+
+def guard_to_record(guard: SizeGuard) -> list[Any]:
+    """JSON data of a guard."""
+    return [[item.relation, format_size(item.left), format_size(item.right)] for item in guard.comparisons]
+
+
+def guard_from_record(record: Any) -> SizeGuard:
+    """Reads what ``guard_to_record`` wrote.
+
+    Raises:
+        PlanFormatError: Not a guard.
+    """
+    comparisons = []
+    for relation, left, right in record:
+        if relation not in _RELATIONS:
+            raise PlanFormatError(f"size guard: unknown relation {relation!r}")
+        comparisons.append(Comparison(relation, parse_size(left), parse_size(right)))
+    return SizeGuard(tuple(comparisons))

@@ -1,0 +1,87 @@
+"""Branches and checks on sizes: a program runs only where those of its example hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import torchkiln
+from torchkiln.size_guards import Comparison, SizeGuard, guard_from_record, guard_to_record
+
+
+class Even(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1 if x.shape[0] % 2 == 0 else x * 3 + 1
+
+
+class Longer(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sum(0) * 2 if x.shape[0] > y.shape[0] else y.sum(0) * 3
+
+
+class Checked(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] % 3 == 1)
+        return x * 2
+
+
+CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {
+    "a branch": (Even(), (torch.ones(4),), (torch.ones(6),), (torch.ones(5),)),
+    "two sizes": (Longer(), (torch.ones(5, 2), torch.ones(3, 2)), (torch.ones(8, 2), torch.ones(4, 2)), (torch.ones(4, 2), torch.ones(4, 2))),
+    "a check": (Checked(), (torch.ones(4),), (torch.ones(7),), (torch.ones(6),)),
+}
+
+
+def compiled(case: str, **options: Any) -> torchkiln.CompiledModule:
+    model, example, *_ = CASES[case]
+    shapes = tuple({0: Dim.DYNAMIC} for _ in example)
+    return torchkiln.compile(model, example, dynamic_shapes=shapes, engine="reference", min_block_size=1, **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_sizes_of_the_captured_branch_run(case: str, tmp_path: Path) -> None:
+    model, example, good, bad = CASES[case]
+    program = compiled(case)
+    torchkiln.save(program, tmp_path / "program.kiln")
+    for run in (program, torchkiln.load(tmp_path / "program.kiln")):
+        for args in (example, good):
+            assert torch.equal(run(*args), model(*args))
+        for _ in range(2):  # what was refused once is refused again
+            with pytest.raises(torchkiln.ShapeOutOfProfile, match="as the model asked for while it was captured"):
+                run(*bad)
+
+
+@pytest.mark.parametrize("way", ["torch", "rebuild"])
+def test_other_branches_may_run_elsewhere(way: str) -> None:
+    model, _, good, bad = CASES["a branch"]
+    program = compiled("a branch", out_of_profile=way)
+    for args in (good, bad, good):
+        assert torch.equal(program(*args), model(*args))
+
+
+def test_a_check_that_fails_raises_in_pytorch() -> None:
+    with pytest.raises(RuntimeError):
+        compiled("a check", out_of_profile="torch")(*CASES["a check"][3])
+
+
+def test_an_exported_program_from_a_file_keeps_its_guards(tmp_path: Path) -> None:
+    model, example, good, bad = CASES["a branch"]
+    exported = torch.export.export(model, example, dynamic_shapes=({0: Dim.DYNAMIC},))
+    torch.export.save(exported, tmp_path / "model.pt2")
+    program = torchkiln.compile(torch.export.load(tmp_path / "model.pt2"), engine="reference", min_block_size=1)
+    assert torch.equal(program(*good), model(*good))
+    with pytest.raises(torchkiln.ShapeOutOfProfile):
+        program(*bad)
+
+
+def test_guards_of_several_comparisons_are_read_back() -> None:
+    guard = SizeGuard((Comparison("==", 4, 2), Comparison(">", 3, 2)))
+    assert guard.holds({})
+    assert guard_from_record(guard_to_record(guard)) == guard
+    with pytest.raises(torchkiln.PlanFormatError, match="unknown relation"):
+        guard_from_record([["is", "1", "1"]])
