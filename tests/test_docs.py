@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import operators
 import pytest
 import torch
 
-from torchkiln_core import errors
+from torchkiln import Input, backends
+from torchkiln.modes import MODES
+from torchkiln_core import Options, errors
 from torchkiln_core.rejection import Rejection
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +43,38 @@ def test_the_page_of_errors_lists_every_rule() -> None:
     assert len(rules) > 10
     listed = set(re.findall(r"`([a-z-]+)`", (ROOT / "docs/errors.md").read_text()))
     assert rules <= listed
+
+
+def test_the_page_of_torch_compile_has_every_mode() -> None:
+    rows = dict(re.findall(r'^\| `"([a-z-]+)"` \| (.*) \|$', (ROOT / "docs/torch_compile.md").read_text(), re.MULTILINE))
+    assert list(rows) == list(MODES)
+    for mode, options in MODES.items():
+        listed = re.findall(r"`(\w+)=([^`]+)`", rows[mode])
+        assert {name: ast.literal_eval(value) for name, value in listed} == dict(options)
+
+
+def test_the_page_of_switches_has_every_switch() -> None:
+    text = (ROOT / "docs/backends.md").read_text()
+    functions = {name for name, value in vars(backends.m).items() if callable(value) and value.__module__ == backends.__name__}
+    public = {name for name in functions if not name[0].isupper() and name[0] != "_"} - {"resolve"}
+    assert {"is_built", "is_available", "version", "flags", "preferred_engine_library"} == public
+    flags = set(inspect.signature(backends.flags).parameters)
+    assert flags == {"enabled", "allow_tf32", "deterministic", "benchmark"}
+    rows = set(re.findall(r"^\| `(\w+)", text, re.MULTILINE))
+    assert public | flags | {"plan_cache"} <= rows
+
+
+def test_the_migration_table_names_options_that_exist() -> None:
+    rows = [line.split("|")[2] for line in (ROOT / "docs/migrating.md").read_text().splitlines() if line.startswith("| ")][1:]
+    known = {item.name for item in Options.fields()} | {
+        *inspect.signature(Input.__init__).parameters,
+        "backend",
+        "options",
+        "dynamic_shapes",
+    }
+    named = {name for row in rows for name in re.findall(r"\b([a-z]\w*)=", row)}
+    assert len(named) > 8
+    assert named <= known
 
 
 def test_the_page_of_operators_is_what_its_tool_writes() -> None:

@@ -95,6 +95,13 @@ def test_writes_in_any_order_run_in_pytorch() -> None:
     assert kinds == {False: ["engine"], True: ["engine", "torch", "engine"]}
 
 
+def test_a_plan_of_the_division_says_so_too() -> None:
+    report = torchkiln.explain(writes, (X, ROWS, torch.randn(3, 2)), min_block_size=1, deterministic=True)
+    [rejection] = report.rejections
+    assert rejection.rule == "deterministic"
+    assert "does not depend on the order of writes" in rejection.message
+
+
 @pytest.mark.parametrize("way", ["ahead of time", "just in time", "without an engine"])
 def test_what_runs_in_pytorch_runs_under_torchs_switches(way: str) -> None:
     torch.backends.cudnn.benchmark = True

@@ -340,6 +340,19 @@ def test_threads_that_compile_at_once_are_right(jit: Callable[..., Any]) -> None
         list(pool.map(call, range(4)))
 
 
+def test_options_are_those_of_compile_with_the_same_checks() -> None:
+    x, defaults = torch.randn(3), {item.name: item.default for item in Options.fields()}
+    assert_same(torch.relu(x), torch.compile(torch.nn.ReLU(), backend="torchkiln", options={**defaults, "engine": "reference"})(x))
+    for wrong in ({"min_block_size": 0}, {"engine": "cuda"}, {"allow_tf32": "yes"}, {"deterministic": True, "benchmark": True}):
+        with pytest.raises((ValueError, TypeError)) as ahead:
+            torchkiln.compile(torch.nn.ReLU(), (x,), **wrong)
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as just_in_time:
+            torch.compile(torch.nn.ReLU(), backend="torchkiln", options=wrong)(x)
+        assert type(just_in_time.value.inner_exception) is type(ahead.value)
+        assert str(just_in_time.value.inner_exception) == str(ahead.value)
+        torch.compiler.reset()
+
+
 def test_an_unknown_option_is_refused_with_a_suggestion(jit: Callable[..., Any]) -> None:
     with pytest.raises(Exception, match=r"unknown option 'min_blok_size': did you mean 'min_block_size'"):
         jit(torch.nn.ReLU(), options={"min_blok_size": 3})(torch.randn(3))
