@@ -1,0 +1,321 @@
+"""Makes up programs of shape operations and compares them with eager PyTorch at many sizes, compiled once.
+
+    python tools/fuzz_sizes.py --programs 2000 [--seed 1] [--build] [--engine tensorrt]
+
+A program has 2 to 12 calls over tensors with the dynamic sizes ``b`` and ``s`` (and ``2 * s``), which its own calls turn into others:
+``s // 2``, ``s % 3``, the size of what a mask leaves. It is exported once, at the typical sizes, and runs at the smallest, the largest,
+and some between. A program whose results differ is shrunk by hypothesis and printed, so that it can be kept as a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from torch.export import Dim
+
+import torchkiln
+from torchkiln_core import ExportError
+from torchkiln_testing import OpClass, assert_same
+
+T = torch.Tensor
+F = torch.nn.functional
+TYPICAL = (3, 5)
+SIZES = ((3, 5), (2, 2), (6, 11), (5, 7), (1, 1), (1, 4), (4, 1))
+"""``b`` and ``s``: the typical ones, the smallest and largest, and others; 1 is a size as any other."""
+LARGEST = (6, 11)
+
+NUMBERS: Mapping[str, Callable[[int], Any]] = {
+    "n": lambda n: n,
+    "n // 2": lambda n: n // 2,
+    "(n + 1) // 2": lambda n: (n + 1) // 2,
+    "n - 1": lambda n: n - 1,
+    "n + 3": lambda n: n + 3,
+    "2 * n": lambda n: 2 * n,
+    "n % 3": lambda n: n % 3,
+    "n * n": lambda n: n * n,
+    "max(n, 4)": lambda n: torch.sym_max(n, 4),
+    "min(n, 2)": lambda n: torch.sym_min(n, 2),
+    "2": lambda n: 2,
+}
+"""What a call makes of a size that it reads."""
+Number = Callable[[int], Any]
+
+
+def _float(x: T) -> T:
+    return x if x.is_floating_point() else x.to(torch.float32)
+
+
+def _index(x: T, limit: int) -> T:
+    """``[n]`` indices below ``limit``."""
+    return x.reshape(-1).to(torch.int64).abs() % limit
+
+
+def _pool(x: T, kind: Callable[..., T]) -> T:
+    return kind(_float(x).reshape(1, 1, -1), 2, 1, 1)
+
+
+UNARY: Mapping[str, Callable[[T, Number], T]] = {
+    "flatten": lambda x, f: x.reshape(-1),
+    "flatten two": lambda x, f: x.flatten(0, 1),
+    "view rows": lambda x, f: x.reshape(x.shape[0], -1),
+    "view last": lambda x, f: x.reshape(-1, x.shape[-1]),
+    "view merged": lambda x, f: x.reshape(x.shape[0] * x.shape[1], -1),
+    "view halves": lambda x, f: x.reshape(*x.shape[:-1], 2, x.shape[-1] // 2),
+    "unflatten": lambda x, f: torch.unflatten(x, -1, (-1, 2)),
+    "unsqueeze": lambda x, f: x.unsqueeze(0),
+    "squeeze": lambda x, f: x.unsqueeze(-1).squeeze(-1),
+    "expand": lambda x, f: x.unsqueeze(0).expand(f(x.shape[0]), *x.shape),
+    "expand last": lambda x, f: x.unsqueeze(-1).expand(*x.shape, f(x.shape[-1])),
+    "repeat": lambda x, f: x.repeat(2, *[1] * (x.dim() - 1)),
+    "repeat often": lambda x, f: x.repeat(f(x.shape[0]), *[1] * (x.dim() - 1)),
+    "tile": lambda x, f: x.tile(2),
+    "transpose": lambda x, f: x.transpose(0, -1),
+    "permute": lambda x, f: x.permute(*range(1, x.dim()), 0),
+    "flip": lambda x, f: x.flip(0),
+    "roll": lambda x, f: x.roll(1, -1),
+    "take front": lambda x, f: x[: f(x.shape[0])],
+    "take back": lambda x, f: x[..., -f(x.shape[-1]) :],
+    "drop back": lambda x, f: x[: -f(x.shape[0])],
+    "step": lambda x, f: x[..., 1::2],
+    "last row": lambda x, f: x[-1],
+    "narrow": lambda x, f: x.narrow(0, 0, torch.sym_min(f(x.shape[0]), x.shape[0])),
+    "narrow end": lambda x, f: x.narrow(-1, x.shape[-1] // 2, x.shape[-1] - x.shape[-1] // 2),
+    "chunk": lambda x, f: x.chunk(2, 0)[0],
+    "split": lambda x, f: torch.split(x, [2, x.shape[-1] - 2], -1)[1],
+    "unfold": lambda x, f: x.unfold(-1, 2, 1),
+    "pad": lambda x, f: F.pad(x, (f(x.shape[-1]), 1)),
+    "pad rows": lambda x, f: F.pad(x, (0, 0, 1, f(x.shape[0]))),
+    "crop": lambda x, f: F.pad(x, (-1, 0)),
+    "arange": lambda x, f: torch.arange(f(x.shape[0])),
+    "arange scaled": lambda x, f: x + torch.arange(x.shape[-1]).to(x.dtype) * 2,
+    "linspace": lambda x, f: x * torch.arange(x.shape[0]).to(x.dtype).reshape(-1, *[1] * (x.dim() - 1)),
+    "full": lambda x, f: torch.full((f(x.shape[0]), x.shape[-1]), 2.0),
+    "zeros_like": lambda x, f: torch.zeros_like(x),
+    "ones": lambda x, f: x.new_ones((x.shape[-1], f(x.shape[0]))),
+    "triangle": lambda x, f: x.tril(),
+    "diagonal": lambda x, f: x.diagonal(),
+    "times size": lambda x, f: x * f(x.shape[0]),
+    "over size": lambda x, f: _float(x) / (f(x.shape[-1]) + 1),
+    "mean": lambda x, f: _float(x).mean(0),
+    "sum keeps": lambda x, f: x.sum(-1, keepdim=True),
+    "cumsum": lambda x, f: x.cumsum(-1) / 2,
+    "softmax": lambda x, f: torch.softmax(_float(x), -1),
+    "largest": lambda x, f: x.amax(0),
+    "where largest": lambda x, f: x.argmax(-1),
+    "sort": lambda x, f: x.sort(-1).values,
+    "topk": lambda x, f: x.topk(torch.sym_min(f(x.shape[-1]), x.shape[-1]), -1).values,
+    "layer_norm": lambda x, f: F.layer_norm(_float(x), x.shape[-1:]),
+    "resize": lambda x, f: F.interpolate(_float(x).reshape(1, x.shape[0], -1), size=f(x.shape[0]) + 1),
+    "resize linear": lambda x, f: F.interpolate(_float(x).reshape(1, 1, -1), scale_factor=2.0, mode="linear"),
+    "conv": lambda x, f: F.conv1d(_float(x).reshape(1, 1, -1), torch.ones(2, 1, 3), padding=1),
+    "max_pool": lambda x, f: _pool(x, F.max_pool1d),
+    "avg_pool": lambda x, f: _pool(x, F.avg_pool1d),
+    "one_hot": lambda x, f: F.one_hot(_index(x, 4), 4),
+    "embedding": lambda x, f: F.embedding(_index(x, 5), torch.arange(10.0).reshape(5, 2)),
+    "relu": lambda x, f: torch.relu(x),
+    "tanh": lambda x, f: torch.tanh(_float(x)),
+}
+BINARY: Mapping[str, Callable[[T, T, Number], T]] = {
+    "add": lambda x, y, f: x + y,
+    "outer": lambda x, y, f: x.reshape(-1, 1) * y.reshape(1, -1),
+    "cat": lambda x, y, f: torch.cat([x, y.to(x.dtype)], 0),
+    "cat last": lambda x, y, f: torch.cat([x, y.to(x.dtype)], -1),
+    "stack": lambda x, y, f: torch.stack([x, y.to(x.dtype)]),
+    "matmul": lambda x, y, f: torch.tanh(_float(x)) @ torch.tanh(_float(y)),
+    "gram": lambda x, y, f: torch.tanh(_float(x)) @ torch.tanh(_float(x)).transpose(-1, -2),
+    "attention": lambda x, y, f: F.scaled_dot_product_attention(_float(x), _float(x), _float(x)),
+    "einsum": lambda x, y, f: torch.einsum("...a,...b->...ab", _float(x), _float(x)),
+    "where": lambda x, y, f: torch.where(x > 0, x, y.to(x.dtype)),
+    "index_select": lambda x, y, f: x.index_select(0, _index(y, x.shape[0])),
+    "index": lambda x, y, f: x[_index(y, x.shape[0])],
+    "gather": lambda x, y, f: x.gather(-1, _index(x, x.shape[-1]).reshape(x.shape)),
+    "scatter": lambda x, y, f: torch.zeros_like(x).scatter(-1, _index(x, x.shape[-1]).reshape(x.shape), x),
+    "like": lambda x, y, f: x.reshape(-1)[: y.shape[0]],
+    "expand_as": lambda x, y, f: x.reshape(-1)[:1].expand_as(y),
+    "reshape as": lambda x, y, f: x.reshape(y.shape[0], -1),
+}
+DATA: Mapping[str, Callable[[T, Number], T]] = {
+    "nonzero": lambda x, f: x.nonzero(),
+    "mask": lambda x, f: x[x > 0],
+    "masked rows": lambda x, f: x[x.reshape(x.shape[0], -1).sum(-1) > 0],
+    "unique": lambda x, f: torch.unique(x),
+    "repeat_interleave": lambda x, f: torch.repeat_interleave(x.reshape(-1), _index(x, 3)),
+    "item": lambda x, f: x * x.reshape(-1)[0].item(),
+    "argwhere": lambda x, f: torch.argwhere(x > 1),
+}
+"""Calls whose result has a size that depends on data."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeStep:
+    """One call on values by number, with what it makes of the size that it reads."""
+
+    name: str
+    operands: tuple[int, ...]
+    number: str
+
+    def run(self, values: Sequence[T]) -> T:
+        """The result of the call."""
+        calls: Mapping[str, Callable[..., T]] = BINARY if self.name in BINARY else UNARY if self.name in UNARY else DATA
+        return calls[self.name](*(values[index] for index in self.operands), NUMBERS[self.number])
+
+
+@dataclass(frozen=True, slots=True)
+class SizeProgram:
+    """Calls in order on ``x [b, s, 4]``, ``y [s, 4]``, ``z [2 * s, b]`` and ``i [b]``; the last result is returned, and others."""
+
+    steps: tuple[SizeStep, ...]
+    returned: tuple[int, ...]
+
+    def __call__(self, x: T, y: T, z: T, i: T) -> list[T]:
+        """Runs the calls."""
+        values = [x, y, z, i]
+        for step in self.steps:
+            values.append(step.run(values))
+        return [values[index] for index in self.returned]
+
+    def shorter(self) -> SizeProgram | None:
+        """The first half of the calls, with the result of the last of them."""
+        steps = self.steps[: len(self.steps) // 2]
+        return SizeProgram(steps, (3 + len(steps),)) if steps else None
+
+
+def arguments(sizes: tuple[int, int]) -> tuple[T, ...]:
+    """Small exact numbers for given ``b`` and ``s``."""
+    b, s = sizes
+    made = []
+    shapes = ((b, s, 4), (s, 4), (2 * s, b), (b,))
+    for number, (shape, dtype) in enumerate(zip(shapes, (torch.float32, torch.float32, torch.float32, torch.int64), strict=True)):
+        count = int(torch.Size(shape).numel())
+        whole = ((torch.arange(count) * 7 + 3 * number) % 23 - 11).reshape(shape)
+        made.append(whole / 4 if dtype.is_floating_point else whole)
+    return tuple(made)
+
+
+@st.composite
+def size_programs(draw: Callable[[Any], Any], names: Sequence[str] = tuple(sorted([*UNARY, *BINARY, *DATA]))) -> SizeProgram:
+    """Programs that eager PyTorch runs at the typical sizes; a call that it refuses is left out."""
+    values = list(arguments(TYPICAL))
+    steps: list[SizeStep] = []
+    for name in draw(st.lists(st.sampled_from(names), min_size=2, max_size=12)):
+        operands = tuple(draw(st.integers(0, len(values) - 1)) for _ in range(1 + (name in BINARY)))
+        step = SizeStep(name, operands, draw(st.sampled_from(sorted(NUMBERS))))
+        result = _attempt(step, values)
+        if result is not None:
+            values.append(result)
+            steps.append(step)
+    more = draw(st.lists(st.integers(0, len(values) - 1), max_size=2, unique=True))
+    return SizeProgram(tuple(steps), tuple(dict.fromkeys([*more, len(values) - 1])))
+
+
+def _attempt(step: SizeStep, values: Sequence[T]) -> T | None:
+    """The result, where eager takes the call and it is of moderate size."""
+    try:
+        result = step.run(values)
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        return None
+    return result if result.numel() <= 4000 and result.dim() <= 5 else None
+
+
+class _Module(torch.nn.Module):
+    def __init__(self, program: SizeProgram) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, x: T, y: T, z: T, i: T) -> list[T]:
+        return self.program(x, y, z, i)
+
+
+def check(program: SizeProgram, options: Mapping[str, Any], device: str = "cpu") -> torchkiln.Report | None:
+    """Raises where a result differs; the report, or ``None`` where torch cannot export even the first call for every size.
+
+    Of a program that torch cannot export, the first half is tried.
+    """
+    module = _Module(program)
+    b, s = (Dim(name, min=1, max=high) for name, high in zip("bs", LARGEST, strict=True))
+    shapes = ({0: b, 1: s}, {0: s}, {0: 2 * s, 1: b}, {0: b})
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        try:
+            compiled = torchkiln.compile(module, _on(device, arguments(TYPICAL)), dynamic_shapes=shapes, **options)
+        except ExportError:
+            shorter = program.shorter()
+            return None if shorter is None else check(shorter, options, device)
+        for sizes in SIZES:
+            given_ = _on(device, arguments(sizes))
+            try:
+                expected = module(*given_)
+            except (RuntimeError, IndexError, ValueError, TypeError):
+                # Another error, at most, may come of a size that eager refuses.
+                continue
+            try:
+                got = compiled(*given_)
+            except torchkiln.ShapeOutOfProfile as error:
+                if "while it was captured" not in str(error):
+                    raise AssertionError(f"sizes {sizes}: {error}") from error
+                # The program is right for some sizes only, which torch found out while it exported it.
+                continue
+            except Exception as error:
+                raise AssertionError(f"sizes {sizes}: {type(error).__name__}: {error}") from error
+            assert_same(expected, got, OpClass.MODEL)
+    return compiled.report
+
+
+def _on(device: str, tensors: Sequence[T]) -> tuple[T, ...]:
+    return tuple(tensor.to(device) for tensor in tensors)
+
+
+def main(given_: Sequence[str] | None = None) -> int:
+    """Exit status 1 when a program differs or crashes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--build", action="store_true", help="build plans too, for sm_89; needs no GPU")
+    parser.add_argument("--engine", default="reference", choices=["reference", "tensorrt"])
+    chosen = parser.parse_args(given_)
+    options = {"engine": chosen.engine, "min_block_size": 1, **({"targets": ["sm_89"]} if chosen.build else {})}
+    device = "cuda" if chosen.engine == "tensorrt" else "cpu"
+    counts: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+
+    @seed(chosen.seed)
+    @settings(
+        max_examples=chosen.programs,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+    )
+    @given(size_programs())
+    def run(program: SizeProgram) -> None:
+        with torch.device(device):
+            report = check(program, options, device)
+        counts["not captured" if report is None else "equal"] += 1
+        if report is not None:
+            refused.update({f"{item.target} [{item.rule}]" for item in report.rejections})
+            for segment in report.segments:
+                counts[segment.kind] += len(segment.calls)
+
+    try:
+        run()
+    except Exception as error:  # noqa: BLE001 - to find whatever is raised is the purpose
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        sys.stdout.write(f"after {counts['equal'] + counts['not captured']} programs: {type(error).__name__}: {error}\n{notes}\n")
+        return 1
+    sys.stdout.write(f"{counts['equal']} programs equal eager at every size, {counts['not captured']} not captured by torch\n")
+    sys.stdout.write(f"{counts['engine']} calls in engines, {counts['torch']} in PyTorch: ")
+    sys.stdout.write(", ".join(f"{target} in {count}" for target, count in refused.most_common(12)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
