@@ -146,10 +146,11 @@ def test_what_torch_cannot_do_reproducibly_is_its_error(loaded: bool, tmp_path: 
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_backward_pass_is_deterministic_too() -> None:
+@pytest.mark.parametrize("engines", [True, False])
+def test_a_backward_pass_is_deterministic_too(engines: bool) -> None:
     seen: list[bool] = []
 
-    @torch.library.custom_op("torchkiln_tests::watched", mutates_args=())
+    @torch.library.custom_op(f"torchkiln_tests::watched_{engines}", mutates_args=())
     def watched(x: torch.Tensor) -> torch.Tensor:
         seen.append(torch.are_deterministic_algorithms_enabled())
         return x.clone()
@@ -157,7 +158,10 @@ def test_a_backward_pass_is_deterministic_too() -> None:
     watched.register_fake(torch.empty_like)
     watched.register_autograd(lambda context, gradient: watched(gradient))
     x = torch.randn(3, requires_grad=True)
-    torch.compile(lambda x: watched(x * 2), backend="torchkiln", options={**OPTIONS, "deterministic": True})(x).sum().backward()
+    reports: list[torchkiln.Report] = []
+    options = {**OPTIONS, "deterministic": True, "on_report": reports.append, "torch_executed_ops": [] if engines else ["aten.mul"]}
+    torch.compile(lambda x: watched(x * 2), backend="torchkiln", options=options)(x).sum().backward()
+    assert [segment.kind for segment in reports[0].segments] == (["engine", "torch"] if engines else ["torch"])
     assert seen == [True, True]
     assert x.grad is not None
     assert x.grad.tolist() == [2, 2, 2]

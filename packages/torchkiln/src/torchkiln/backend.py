@@ -164,7 +164,8 @@ class JitProgram:
             ShapeOutOfProfile: No engine takes the sizes, and such calls are errors.
         """
         program = self._current(arguments)
-        if not program.has_engines:
+        # As captured, its backward pass would be autograd's own, outside of torch's switches for reproducible results.
+        if not program.has_engines and not self._compiler.options.build.deterministic:
             raise _NoEngineError
         inputs = [arguments[index] for index in self._users]
         try:
