@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dynamic
 import latency
 import pytest
 from host_memory import HostMemory
 from page import table_page
 from rows import ROWS
+
+from torchkiln_core import Options
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
@@ -67,3 +70,22 @@ def test_every_row_names_a_model() -> None:
     help_text = subprocess.run([sys.executable, str(BENCH / "latency.py"), "--help"], capture_output=True, text=True, check=True).stdout
     assert "--shard" in help_text
     assert len(ROWS) == 7
+
+
+def dynamic_cell(row: str, mode: str, median_ms: float) -> dict[str, Any]:
+    return {"row": row, "mode": mode, "median_ms": median_ms, "throughput_ms": median_ms / 2, "host_us": 30.0}
+
+
+def test_the_page_of_dynamic_sizes_has_ratios_to_static() -> None:
+    cells = [dynamic_cell("net b1", "static", 2.0), dynamic_cell("net b1", "lazy", 3.0)]
+    cells.append({"row": "net b1", "mode": "eager", "error": ["RuntimeError: no kernel"], "stderr": ""})
+    page = dynamic.page_of({"machine": {"gpu": "G"}, "command": "python bench", "cells": cells})
+    assert "| net b1 | 2.000 (1.000) | 3.000 (1.500), 1.50 | – | – | – |" in page
+    assert "| net b1 | 30 | 30 | – | – | – |" in page
+    assert "- net b1, eager: RuntimeError: no kernel" in page
+
+
+def test_dynamic_rows_are_rows_and_their_modes_options() -> None:
+    assert set(dynamic.CHOSEN) <= set(ROWS)
+    for options in dynamic.MODES.values():
+        Options.from_keywords(options)

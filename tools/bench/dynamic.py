@@ -1,0 +1,200 @@
+"""Dynamic sizes against static ones on this machine's GPU: latency by kernel-specialization strategy and with static engines, host time.
+
+    python tools/bench/dynamic.py --json dynamic.json [--row resnet50] [--mode static --mode lazy] [--page docs/dynamic_benchmarks.md]
+    python tools/bench/dynamic.py --from-json dynamic.json --page docs/dynamic_benchmarks.md
+
+The batch of each model ranges from 1 to 64 and is tuned for the row's own, at which all modes are measured. Each cell runs in a process
+of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from latency import machine
+from measure import first_tensor, warm_libraries
+from rows import ROWS, Workload
+from timing import latencies_ms, throughput_ms
+from torch.utils import _pytree as pytree
+
+import torchkiln
+
+CHOSEN = ("resnet50 b1", "resnet50 b32", "bert-base 128 tokens b16", "vit_b_16 b8")
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "static": {},
+    "lazy": {"kernel_specialization": "lazy"},
+    "eager": {"kernel_specialization": "eager"},
+    "none": {"kernel_specialization": "none"},
+    "specialize": {"specialize": 10},
+}
+"""The options of each way to run; all but the first compile for a range."""
+LARGEST = 64
+_SETTLE_S = 4.0
+"""How long calls run before they are measured: lazily compiled kernels come meanwhile."""
+_CALLS = 200
+
+
+def compile_for(workload: Workload, mode: str) -> torchkiln.CompiledModule:
+    """The model of a row, compiled for its own batch or for a range around it."""
+    options: dict[str, Any] = {"weights": "frozen", "engine": "tensorrt", "require_full_compilation": True, **MODES[mode]}
+    if mode == "static":
+        return torchkiln.compile(workload.model, workload.args, workload.kwargs, **options)
+    [rows] = {len(leaf) for leaf in pytree.tree_leaves((workload.args, dict(workload.kwargs)))}
+    # Export takes a size of 1 for fixed.
+    args, kwargs = pytree.tree_map(lambda leaf: torch.cat([leaf, leaf]) if rows == 1 else leaf, (workload.args, dict(workload.kwargs)))
+    batch = torch.export.Dim("batch", min=1, max=LARGEST)
+    names = inspect.signature(workload.model.forward).bind(*args, **kwargs).arguments
+    return torchkiln.compile(
+        workload.model,
+        args,
+        kwargs,
+        dynamic_shapes={name: {0: batch} for name in names},
+        profiles=[torchkiln.Profile("batch", {"batch": (1, rows, LARGEST)})],
+        **options,
+    )
+
+
+def host_us(call: Callable[[], Any]) -> float:
+    """Median time that a call keeps the host, with the queue of the GPU empty at its start."""
+    times = []
+    for _ in range(_CALLS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times)
+
+
+def measure(row: str, mode: str) -> Mapping[str, Any]:
+    """One cell of the table."""
+    torch.manual_seed(0)
+    workload = ROWS[row]()
+    warm_libraries()
+    with torch.no_grad():
+        expected = first_tensor(workload.model(*workload.args, **workload.kwargs)).float()
+        begun = time.perf_counter()
+        compiled = compile_for(workload, mode)
+
+        def call() -> Any:
+            return compiled(*workload.args, **workload.kwargs)
+
+        got = first_tensor(call()).float()
+        torch.cuda.synchronize()
+        ready = time.perf_counter()
+        while time.perf_counter() < ready + _SETTLE_S:
+            call()
+            torch.cuda.synchronize()
+        if not compiled.wait_for_static_engines(120):
+            raise RuntimeError("no static engine after 120 s")
+        samples = sorted(latencies_ms(call))
+        return {
+            "row": row,
+            "mode": mode,
+            "median_ms": statistics.median(samples),
+            "p90_ms": samples[-len(samples) // 10],
+            "throughput_ms": throughput_ms(call),
+            "host_us": host_us(call),
+            "compile_s": ready - begun,
+            "static_engines": [[item.state, item.build_ms, item.reason] for item in compiled.report.static_engines],
+            "cosine_to_eager": torch.cosine_similarity(expected.flatten(), got.flatten(), dim=0).item(),
+        }
+
+
+def run_cell(row: str, mode: str) -> Mapping[str, Any]:
+    """One cell, or its error, which does not end the run."""
+    command = [sys.executable, str(Path(__file__)), "--cell", row, mode]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return {"row": row, "mode": mode, "error": done.stderr.strip().splitlines()[-1:], "stderr": done.stderr[-4000:]}
+    cell: Mapping[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return cell
+
+
+def page_of(result: Mapping[str, Any]) -> str:
+    """The figures as a page."""
+    cells = {(cell["row"], cell["mode"]): cell for cell in result["cells"]}
+    rows = list(dict.fromkeys(cell["row"] for cell in result["cells"]))
+    about = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
+    lines = [
+        "# Dynamic sizes against static ones",
+        "",
+        f"`{result['command']}`: {about}. Batch 1 to {LARGEST}, tuned for and measured at the row's own; fp16; median of one call in ms,",
+        "calls in a row in parentheses, and the ratio of the medians to that of a static compile.",
+        "",
+        "| model | " + " | ".join(MODES) + " |",
+        "|---|" + "---:|" * len(MODES),
+        *("| " + " | ".join([row, *(_shown(cells, row, mode) for mode in MODES)]) + " |" for row in rows),
+        "",
+        "Host time of a call in us:",
+        "",
+        "| model | " + " | ".join(MODES) + " |",
+        "|---|" + "---:|" * len(MODES),
+        *("| " + " | ".join([row, *(_host(cells, row, mode) for mode in MODES)]) + " |" for row in rows),
+    ]
+    failed = [f"- {cell['row']}, {cell['mode']}: {' '.join(cell['error'])}" for cell in result["cells"] if "error" in cell]
+    return "\n".join([*lines, *(["", "Not measured:", "", *failed] if failed else [])]) + "\n"
+
+
+def _ran(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> bool:
+    return "median_ms" in cells.get((row, mode), {})
+
+
+def _host(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> str:
+    return f"{cells[row, mode]['host_us']:.0f}" if _ran(cells, row, mode) else "–"
+
+
+def _shown(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> str:
+    if not _ran(cells, row, mode):
+        return "–"
+    cell = cells[row, mode]
+    ratio = f", {cell['median_ms'] / cells[row, 'static']['median_ms']:.2f}" if mode != "static" and _ran(cells, row, "static") else ""
+    return f"{cell['median_ms']:.3f} ({cell['throughput_ms']:.3f}){ratio}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 1 when a cell failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", default="", help="only rows whose name contains this")
+    parser.add_argument("--mode", action="append", choices=MODES, help="only this mode; may be given several times")
+    parser.add_argument("--cell", nargs=2, metavar=("ROW", "MODE"), help="measure one cell in this process and print it")
+    parser.add_argument("--json", type=Path, help="where the figures are written")
+    parser.add_argument("--from-json", type=Path, nargs="+", help="measure nothing, read these figures")
+    parser.add_argument("--page", type=Path, help="where the page is written")
+    options = parser.parse_args(arguments)
+    if options.cell:
+        sys.stdout.write(json.dumps(measure(*options.cell)) + "\n")
+        return 0
+    if options.from_json:
+        parts = [json.loads(path.read_text()) for path in options.from_json]
+        result = {**parts[0], "cells": [cell for part in parts for cell in part["cells"]]}
+    else:
+        wanted = [(row, mode) for row in CHOSEN if options.row in row for mode in options.mode or MODES]
+        cells = []
+        for row, mode in wanted:
+            cells.append(run_cell(row, mode))
+            sys.stdout.write(f"{row}, {mode}: {cells[-1].get('median_ms', cells[-1].get('error'))}\n")
+            sys.stdout.flush()
+        command = shlex.join(["python", "tools/bench/dynamic.py", *sys.argv[1:]])
+        result = {"machine": machine(), "command": command, "cells": cells}
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    page = page_of(result)
+    sys.stdout.write(page)
+    if options.page:
+        options.page.write_text(page)
+    return int(any("error" in cell for cell in result["cells"]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
