@@ -30,9 +30,10 @@ class Checked(nn.Module):
         return x * 2
 
 
+ROWS = torch.ones(4, 2)
 CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {
     "a branch": (Even(), (torch.ones(4),), (torch.ones(6),), (torch.ones(5),)),
-    "two sizes": (Longer(), (torch.ones(5, 2), torch.ones(3, 2)), (torch.ones(8, 2), torch.ones(4, 2)), (torch.ones(4, 2), torch.ones(4, 2))),
+    "two sizes": (Longer(), (torch.ones(5, 2), ROWS[:3]), (torch.ones(8, 2), ROWS), (ROWS, ROWS.clone())),
     "a check": (Checked(), (torch.ones(4),), (torch.ones(7),), (torch.ones(6),)),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from torchkiln_lowering.layout import NoLayout, match_layout
 from torchkiln_lowering.metadata import fake_mode_of
 from torchkiln_lowering.trace import without_new_guards
 
+_log = logging.getLogger("torchkiln.lowering")
 DIMS = "torchkiln_dims"
 """Key of ``GraphModule.meta`` that holds the ranges of the program's symbols."""
 ORACLE = "torchkiln_oracle"
@@ -50,9 +52,14 @@ def added(
 def put(module: torch.fx.GraphModule, old: torch.fx.Node, target: Callable[..., Any], args: tuple[Any, ...], **kwargs: Any) -> bool:
     """Puts a call of equal result in the place of ``old`` if a converter takes it; whether one does.
 
-    What reads ``old`` was traced with its strides, so the result is laid out like it.
+    What reads ``old`` was traced with its strides, so the result is laid out like it. A call that this torch cannot trace without
+    guards on symbolic sizes is not put there.
     """
-    new = added(module, old, target, args, **kwargs)
+    try:
+        new = added(module, old, target, args, **kwargs)
+    except RuntimeError as reason:
+        _log.info("%s keeps its form: %s cannot be traced: %s", old.name, target, reason)
+        return False
     new.meta = {**old.meta, "val": new.meta["val"]}
     if is_accepted(module, new):
         with contextlib.suppress(NoLayout):
