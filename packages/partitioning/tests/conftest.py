@@ -15,6 +15,7 @@ from torchkiln_core.partition import Partition
 from torchkiln_core.program import InputKind, Program, ProgramInput
 from torchkiln_core.rejection import Rejection
 from torchkiln_core.spec import DimRange
+from torchkiln_partitioning.levels import Dependencies, Kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ def program_of(exported: torch.export.ExportedProgram) -> Program:
         weights[name] = exported.state_dict[spec.target] if spec.target in exported.state_dict else exported.constants[spec.target]
     dims = {}
     for symbol, bounds in exported.range_constraints.items():
-        if int(bounds.upper) < 10_000:
+        if bounds.upper < 10_000:
             dims[str(symbol)] = DimRange(str(symbol), int(bounds.lower), int(bounds.upper), int(bounds.upper))
     return Program(module, tuple(inputs), weights, dims)
 
@@ -161,3 +162,32 @@ def run() -> Callable[..., tuple[Any, ...]]:
 def kinds() -> Callable[[Partition], Mapping[str, int] | Iterable[str]]:
     """The kinds of a partition's segments in call order."""
     return lambda partition: [segment.kind for segment in partition.segments]
+
+
+@pytest.fixture(scope="session")
+def fewest() -> Callable[[Dependencies], int]:
+    """``fewest(graph)``: the fewest runs of one kind over all topological orders, by search over sets of done vertices."""
+    return fewest_segments
+
+
+def fewest_segments(graph: Dependencies) -> int:
+    count = len(graph.kinds)
+    goal = (1 << count) - 1
+    best = {(0, None): 0}
+    frontier = [(0, None)]
+    while frontier:
+        following = []
+        for done, kind in frontier:
+            for vertex in range(count):
+                ready = all(done >> other & 1 for other in graph.predecessors[vertex])
+                if done >> vertex & 1 or not ready:
+                    continue
+                own = graph.kinds[vertex]
+                new_kind = kind if own is Kind.FREE else own
+                state = (done | 1 << vertex, new_kind)
+                cost = best[done, kind] + (own is not Kind.FREE and own is not kind)
+                if cost < best.get(state, count + 1):
+                    best[state] = cost
+                    following.append(state)
+        frontier = following
+    return min(cost for (done, _), cost in best.items() if done == goal)

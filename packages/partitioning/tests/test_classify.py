@@ -5,7 +5,8 @@ import torch
 
 from torchkiln_core.errors import InternalError, PartitionError
 from torchkiln_core.options import PartitionOptions
-from torchkiln_partitioning import LevelPartitioner
+from torchkiln_core.program import InputKind, Program, ProgramInput
+from torchkiln_partitioning import BodyPartitioner, LevelPartitioner
 
 X = (torch.rand(2, 3),)
 
@@ -209,3 +210,43 @@ def test_tensor_attributes_are_refused(capture, oracle):
     sin.replace_input_with(sin.args[0], attribute)
     with pytest.raises(InternalError, match="constant is a tensor attribute"):
         LevelPartitioner().partition(program, oracle())
+
+
+class Branching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = torch.nn.ReLU()
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda t: self.act(t) + 1, lambda t: t - 1, (x,))
+
+
+def program_with_module_in_a_branch(capture):
+    program = capture(Branching(), X)
+    for node in program.module.true_graph_0.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
+        node.meta["nn_module_stack"] = {"": ("", Branching), "act": ("act", torch.nn.ReLU)}
+    return program
+
+
+def test_a_module_may_have_calls_in_a_branch_only(capture, oracle):
+    program = program_with_module_in_a_branch(capture)
+    options = PartitionOptions(min_block_size=1, torch_executed_modules=("act",))
+    assert rules(LevelPartitioner(options).partition(program, oracle())) == {}
+    with pytest.raises(ValueError, match="did you mean 'act'"):
+        LevelPartitioner(PartitionOptions(torch_executed_modules=("akt",))).partition(program, oracle())
+
+
+def test_bodies_are_steered_by_what_matches_in_them(capture, oracle):
+    program = program_with_module_in_a_branch(capture)
+    body = program.module.true_graph_0
+    inside = Program(body, tuple(ProgramInput(node.name, InputKind.USER) for node in body.graph.find_nodes(op="placeholder")), {}, {})
+    options = PartitionOptions(min_block_size=1, torch_executed_modules=("act", "elsewhere"), node_overrides=(("sum_1", "torch"),))
+    assert rules(BodyPartitioner(options).partition(inside, oracle())) == {"relu": "torch-executed-module"}
+
+
+def test_a_body_that_is_one_engine_must_pay(capture, oracle, kinds):
+    program = capture(lambda x: x.sin().cos(), X)
+    assert kinds(LevelPartitioner().partition(program, oracle())) == ["engine"]
+    assert set(rules(BodyPartitioner().partition(program, oracle())).values()) == {"min-block-size"}
+    options = PartitionOptions(min_block_size=1, border_cost="on")
+    assert set(rules(BodyPartitioner(options).partition(program, oracle())).values()) == {"border-cost"}

@@ -11,6 +11,7 @@ from torchkiln_core.options import PartitionOptions
 from torchkiln_core.program import InputKind, Program, ProgramInput
 from torchkiln_core.spec import DimRange
 from torchkiln_partitioning import LevelPartitioner
+from torchkiln_partitioning.levels import Dependencies, Kind
 
 aten = torch.ops.aten
 SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -100,3 +101,38 @@ def test_random_programs(oracle, check, steps, refused, picks, minimum):
         assert len(once.get(name, [])) <= 1
     engines = [segment for segment in partition.segments if segment.kind == "engine"]
     assert len(partition.segments) == 1 or all(len(segment.calls) >= minimum for segment in engines)
+
+
+@SETTINGS
+@given(
+    shape=st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9),
+    wanted=st.sets(st.integers(0, 9)),
+)
+def test_random_programs_have_the_fewest_segments(oracle, check, fewest, shape, wanted):
+    builder, graph = Builder(), Dependencies()
+    for refused, first, second in shape:
+        # Whether a call is refused must not depend on what it reads, so the operator tells.
+        left, right = first % len(builder.tensors), second % len(builder.tensors)
+        builder.add("mul" if refused else "add", left, right)
+        # The first two tensors are inputs.
+        graph.add(Kind.TORCH if refused else Kind.ENGINE, [read - 2 for read in (left, right) if read >= 2])
+    program = builder.program([tensor for place, tensor in enumerate(builder.tensors[2:]) if place in wanted] + builder.tensors[-1:])
+    live = live_part(graph, wanted)
+    partition = LevelPartitioner(PartitionOptions(min_block_size=1)).partition(program, oracle("mul"))
+    assert len(partition.segments) == fewest(live)
+    assert sum(len(segment.calls) for segment in partition.segments) == len(live.kinds)
+    check(partition, torch.rand(4, 3), torch.rand(4, 3))
+
+
+def live_part(graph, wanted):
+    """The vertices that the last one or a wanted one depends on."""
+    last = len(graph.kinds) - 1
+    alive = {last, *(place for place in wanted if place <= last)}
+    for vertex in range(last, -1, -1):
+        if vertex in alive:
+            alive.update(graph.predecessors[vertex])
+    numbers = {vertex: number for number, vertex in enumerate(sorted(alive))}
+    result = Dependencies()
+    for vertex in numbers:
+        result.add(graph.kinds[vertex], [numbers[before] for before in graph.predecessors[vertex]])
+    return result

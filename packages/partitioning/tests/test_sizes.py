@@ -9,7 +9,7 @@ from torch.export import Dim
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.program import InputKind, Program, ProgramInput
 from torchkiln_core.spec import DimRange
-from torchkiln_partitioning import LevelPartitioner, input_specs
+from torchkiln_partitioning import LevelPartitioner, describe, input_specs
 
 ANY_SIZE = PartitionOptions(min_block_size=1)
 BATCH = ({0: Dim("b", min=2, max=8)},)
@@ -183,3 +183,40 @@ def test_number_of_a_literal_size(capture, oracle, check, batch):
 
     partition = LevelPartitioner().partition(capture(function, (torch.rand(3, 3, 4),), BATCH), oracle())
     check(partition, torch.rand(batch, 3, 4))
+
+
+def test_every_border_has_symbols_and_profiles(capture, oracle):
+    def function(x):
+        return torch.lgamma(torch.cat([x, x]).sin()), torch.nonzero(x.lgamma()).float().lgamma().cos()
+
+    program = capture(function, (torch.rand(4, 3),), BATCH)
+    (symbol,) = [name for name in program.dims if name.startswith("s")]
+    program = dataclasses.replace(program, dims={symbol: DimRange(symbol, 2, 4, 8)})
+    described = describe(LevelPartitioner(ANY_SIZE).partition(program, oracle("lgamma", "nonzero")))
+    borders = {value.name: value for item in described for value in (*item.inputs, *item.outputs)}
+    for item in described:
+        inputs = [node for node in item.segment.module.graph.find_nodes(op="placeholder") if node.name in item.segment.inputs]
+        assert [value.name for value in item.inputs] == [node.name for node in inputs]
+        assert [value.name for value in item.outputs] == list(item.segment.outputs)
+    rows = borders["sin"].dims[0]
+    assert (rows.min, rows.opt, rows.max) == (4, 8, 16)
+    assert borders["sin"].dims[1] == 3
+    assert borders["sin"].num_bytes == 8 * 3 * 4
+    assert not borders["sin"].data_dependent
+    marked = {name for name, value in borders.items() if value.data_dependent}
+    assert marked
+    assert all(str(borders[name].sizes[0]).startswith("u") for name in marked)
+
+
+def test_python_scalars_pass_between_segments_in_pytorch(capture, oracle, check):
+    def function(x):
+        scale = x.sum().item()
+        return (x.sin() * scale).cos() + scale
+
+    args = (torch.rand(2, 3),)
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(function, args), oracle("cos"))
+    rules = {item.node: item.rule for item in partition.rejections}
+    assert rules["item"] == rules["mul"] == "symint"
+    assert "sin" not in rules
+    check(partition, *args)
+    check(partition, -args[0])
