@@ -49,6 +49,27 @@ def test_elementary_form_equals_eager(variant: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(run(lowered, *inputs)[0], attend(*inputs), rtol=tolerance, atol=tolerance)
 
 
+BIASES = {
+    "padding": torch.where(torch.arange(5) < torch.tensor([5, 3])[:, None], 0.0, float("-inf"))[:, None, None],
+    "padding by truth": (torch.arange(5) < torch.tensor([5, 3])[:, None])[:, None, None],
+    "ALiBi": -torch.tensor([0.5, 0.25])[:, None, None] * (torch.arange(3)[:, None] + 2 - torch.arange(5)).abs(),
+    "relative positions": torch.linspace(-2, 2, 2 * 3 * 5).view(1, 2, 3, 5),
+    "one for all": torch.linspace(-2, 2, 5).view(1, 5),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["decomposed", "kept"])
+@pytest.mark.parametrize("name", BIASES)
+def test_a_bias_is_used_as_it_is_given(name: str, kept: bool) -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    inputs = (*_qkv(), BIASES[name])
+    lowered = AtenLowering().lower(whole(attend, inputs), Oracle(*[SDPA] * kept))
+    assert (SDPA in targets(lowered)) == kept
+    torch.testing.assert_close(run(lowered, *inputs)[0], attend(*inputs))
+
+
 def test_grouped_heads() -> None:
     query, key, value = _qkv(heads=1)
 

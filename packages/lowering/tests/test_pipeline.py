@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -149,6 +151,15 @@ def _failing(kind: str) -> Any:
         if kind == "adds an input":
             with gm.graph.inserting_before(next(iter(gm.graph.nodes))):
                 gm.graph.placeholder("extra").meta["val"] = None
+        first = gm.graph.find_nodes(op="call_function")[0]
+        if kind == "reads what comes later":
+            first.args = (output.args[0][0], first.args[1])
+        if kind == "calls what cannot be called":
+            first.target = aten.sub.Tensor._schema
+        if kind == "leaves out an argument":
+            first.args = first.args[:1]
+        if kind == "returns no tuple":
+            output.args = (output.args[0][0],)
         if kind == "invalid arguments":
             gm.graph.find_nodes(op="call_function")[0].args = (gm.graph.find_nodes(op="placeholder")[0], "text")
         return gm
@@ -157,13 +168,44 @@ def _failing(kind: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "kind", ["raises", "returns nothing", "drops a result", "returns another dtype", "adds an input", "invalid arguments"]
+    "kind",
+    [
+        "raises",
+        "returns nothing",
+        "drops a result",
+        "returns another dtype",
+        "adds an input",
+        "invalid arguments",
+        "reads what comes later",
+        "calls what cannot be called",
+        "leaves out an argument",
+        "returns no tuple",
+    ],
 )
 def test_errors_name_the_pass(kind: str) -> None:
     pipeline = Pipeline((Pass("one", lambda gm: False), Pass.from_function(_failing(kind), name="bad")))
     with pytest.raises(LoweringError, match=r"pass bad failed after passes \[one\]") as caught:
         AtenLowering(pipeline=pipeline).lower(program(), Oracle())
     assert any("graph before bad" in note for note in caught.value.__notes__)
+
+
+def test_two_threads_never_see_each_others_pipeline() -> None:
+    """Each compiles with a pipeline of its own while the other does."""
+    meet = threading.Barrier(2, timeout=20)
+
+    def only(given: Any, target: Any) -> list[Any]:
+        def change(gm: torch.fx.GraphModule, sample_inputs: Sequence[Any]) -> torch.fx.GraphModule:
+            meet.wait()
+            for node in gm.graph.find_nodes(op="call_function", target=aten.sub.Tensor):
+                node.target = target
+            return gm
+
+        return targets(AtenLowering(pipeline=Pipeline((Pass.from_function(change),))).lower(given, Oracle(target)))
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        left, right = pool.map(only, (program(), program()), (aten.mul.Tensor, aten.maximum.default))
+    assert left[0] is aten.mul.Tensor
+    assert right[0] is aten.maximum.default
 
 
 def test_broken_promise() -> None:
