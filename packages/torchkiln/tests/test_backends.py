@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +63,29 @@ def test_float32_matmul_precision_counts_as_torchs_flag() -> None:
         assert backends.allow_tf32 is False
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_both_apis_of_torch_count() -> None:
+    script = """
+import torch, torchkiln
+from torch import backends
+seen = []
+for change in (
+    lambda: setattr(backends.cuda.matmul, "fp32_precision", "tf32"),
+    lambda: setattr(backends.cudnn.conv, "fp32_precision", "ieee"),
+    lambda: setattr(backends.cudnn.conv, "fp32_precision", "tf32"),
+    lambda: setattr(backends.cuda.matmul, "fp32_precision", "ieee"),
+    lambda: setattr(backends.cuda.matmul, "fp32_precision", "none"),
+    lambda: setattr(backends, "fp32_precision", "tf32"),
+    lambda: torch.set_float32_matmul_precision("medium"),
+):
+    change()
+    seen.append(torchkiln.backends.allow_tf32)
+print(*seen)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "False", "True", "False", "False", "True", "True"]
 
 
 def test_disabled_means_the_reference_engine() -> None:

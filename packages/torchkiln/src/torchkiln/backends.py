@@ -204,7 +204,9 @@ def _allow_tf32() -> bool:
     chosen = _current().allow_tf32
     if chosen is not None:
         return chosen
-    return bool(torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32)
+    # torch's older names of these, `allow_tf32`, raise where a user has set the newer ones.
+    convolutions: str = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    return torch.backends.cuda.matmul.fp32_precision == convolutions == "tf32"
 
 
 def _deterministic() -> bool:
