@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,60 +22,90 @@ _KEPT = ("aten.lgamma",)
 SIDES: Mapping[str, Mapping[str, Any]] = {
     "decided": {"min_block_size": 1, "border_cost": "on"},
     "engines": {"min_block_size": 1, "border_cost": "off"},
+    "default": {},
 }
-"""Options that let the model decide, or force all that can be in engines there; PyTorch for all is the model itself."""
+"""Options that let the model decide, force all that can be in engines there, and change nothing; PyTorch for all is the model itself."""
+JUDGED = "decided"
+ROUNDS, SAMPLES = 5, 80
 
 
-def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: int = 150) -> float:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run must keep.
+
+    Attributes:
+        slower: A decision may take this many times the better of both sides.
+        seconds: Time for everything; models that it does not suffice for are missed.
+    """
+
+    slower: float
+    seconds: float
+
+
+def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: int = SAMPLES) -> float:
     """Median time of a call."""
     return float(statistics.median(latencies_ms(lambda: run(*args), samples)))
 
 
-def on_gpu(slower_limit: float) -> tuple[dict[str, Any], list[str]]:
-    """Measures, prints, and says which decisions are slower than a side by more than the limit."""
+def on_gpu(limits: Limits) -> tuple[dict[str, Any], list[str]]:
+    """Measures, prints, and says which decisions are slower than a side by more than the limit, or were not measured."""
     warnings.simplefilter("error", torchkiln.FallbackWarning)
-    constants = measure_constants()
-    used = dataclasses.asdict(CostModel())
-    for name, value in constants.items():
-        print(f"{name:>14}: {value:12.4g} measured, {used[name]:12.4g} in use")
+    begun = time.monotonic()
     rows, missed = [], []
     with torch.no_grad():
         for name in MIXED:
+            if time.monotonic() - begun > limits.seconds:
+                missed.append(f"{name}: not measured, {limits.seconds:g} s were over")
+                continue
             row = compare_sides(name)
             rows.append(row)
             best = min(row["ms"]["engines"], row["ms"]["PyTorch"])
-            ratio = row["ms"]["decided"] / best
+            row["ratio"] = row["ms"][JUDGED] / best
             times = ", ".join(f"{side} {ms:.3f} ms ({row['engines'][side]} engines)" for side, ms in row["ms"].items())
-            print(f"{name}: {times}; {ratio:.2f}", flush=True)
-            if ratio > slower_limit:
-                missed.append(f"{name}: decided {row['ms']['decided']:.3f} ms, {ratio:.2f} times {best:.3f} ms")
-    return {"gpu": torch.cuda.get_device_name(), "constants": constants, "models": rows}, missed
+            print(f"{name}: {times}; decided / better side: {row['ratio']:.3f}; {time.monotonic() - begun:.0f} s so far", flush=True)
+            if row["ratio"] > limits.slower:
+                missed.append(f"{name}: decided {row['ms'][JUDGED]:.3f} ms, {row['ratio']:.2f} times {best:.3f} ms")
+        constants = measure_constants()
+    used = dataclasses.asdict(CostModel())
+    for name, value in constants.items():
+        print(f"{name:>14}: {value:12.4g} measured, {used[name]:12.4g} in use")
+    result = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "seconds": time.monotonic() - begun,
+        "constants": constants,
+        "in_use": used,
+        "models": rows,
+    }
+    return result, missed
 
 
 def compare_sides(name: str) -> dict[str, Any]:
-    """Latency of a model on every side; two rounds, of which the better counts. Sides that are one program are measured as one."""
+    """Latency of a model on every side: the best of a few rounds, in each of which the sides take turns.
+
+    Sides that are one program are measured as one.
+    """
     torch.manual_seed(0)
     model, args = MIXED[name]()
     model, args = model.eval().cuda(), tuple(arg.cuda() for arg in args)
-    expected = model(*args)
+    expected, exported = model(*args), torch.export.export(model, args)
+    tables: list[str] = []
     runs: dict[tuple[Any, ...], Callable[..., Any]] = {}
     sides: dict[str, tuple[Any, ...]] = {}
     for side, options in SIDES.items():
-        kinds = tuple((segment.kind, segment.calls) for segment in _explain(model, args, options).segments)
+        told = {**options, "partition_report": tables.append} if side == JUDGED else options
+        kinds = tuple((segment.kind, segment.calls) for segment in torchkiln.explain(exported, torch_executed_ops=_KEPT, **told).segments)
         key = sides[side] = kinds if any(kind == "engine" for kind, _ in kinds) else ()
         if key and key not in runs:
-            runs[key] = torchkiln.compile(model, args, engine="tensorrt", torch_executed_ops=_KEPT, **options)
+            runs[key] = torchkiln.compile(exported, engine="tensorrt", torch_executed_ops=_KEPT, **options)
             torch.testing.assert_close(runs[key](*args), expected, rtol=5e-2, atol=5e-2)
     # A program without an engine runs as the model itself.
     sides["PyTorch"], runs[()] = (), model
-    rounds = [{key: latency_ms(run, args) for key, run in runs.items()} for _ in range(2)]
+    rounds = [{key: latency_ms(run, args) for key, run in runs.items()} for _ in range(ROUNDS)]
     ms = {key: min(times[key] for times in rounds) for key in runs}
     engines = {side: sum(kind == "engine" for kind, _ in key) for side, key in sides.items()}
-    return {"name": name, "ms": {side: ms[key] for side, key in sides.items()}, "engines": engines}
-
-
-def _explain(model: torch.nn.Module, args: tuple[torch.Tensor, ...], options: Mapping[str, Any]) -> torchkiln.Report:
-    return torchkiln.explain(model, args, torch_executed_ops=_KEPT, **options)
+    rounds_ms = {side: [times[key] for times in rounds] for side, key in sides.items()}
+    return {"name": name, "ms": {side: ms[key] for side, key in sides.items()}, "rounds_ms": rounds_ms, "engines": engines, "table": tables}
 
 
 def measure_constants() -> dict[str, float]:
