@@ -205,8 +205,9 @@ def _allow_tf32() -> bool:
     if chosen is not None:
         return chosen
     # torch's older names of these, `allow_tf32`, raise where a user has set the newer ones.
+    products: str = torch.backends.cuda.matmul.fp32_precision
     convolutions: str = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
-    return torch.backends.cuda.matmul.fp32_precision == convolutions == "tf32"
+    return products == convolutions == "tf32"
 
 
 def _deterministic() -> bool:
