@@ -54,6 +54,12 @@ def machine() -> Mapping[str, str]:
     }
 
 
+def write(result: Mapping[str, Any], path: Path | None) -> None:
+    """The figures as JSON, if they are wanted."""
+    if path is not None:
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
 def shard_of(cells: Sequence[tuple[str, str]], shard: str) -> Sequence[tuple[str, str]]:
     """Every ``n``-th row for ``k/n``: all modes of a row stay together, since they are compared."""
     index, count = map(int, shard.split("/"))
@@ -78,16 +84,16 @@ def main() -> int:
         result = {**parts[0], "cells": [cell for part in parts for cell in part["cells"]]}
     else:
         wanted = [(row, mode) for row in ROWS if options.model in row for mode in options.mode or MODES]
-        cells = []
+        cells: list[Mapping[str, Any]] = []
+        command = shlex.join(["python", "tools/bench/latency.py", *sys.argv[1:]])
+        result = {"machine": machine(), "command": command, "cells": cells}
         for row, mode in shard_of(wanted, options.shard):
             cells.append(run_cell(row, mode))
             median = cells[-1].get("median_ms")
             sys.stdout.write(f"{row}, {mode}: " + (f"{cells[-1]['error']}\n" if median is None else f"{median:.3f} ms\n"))
             sys.stdout.flush()
-        command = shlex.join(["python", "tools/bench/latency.py", *sys.argv[1:]])
-        result = {"machine": machine(), "command": command, "cells": cells}
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+            write(result, options.json)  # a run that is cut off keeps what it measured
+    write(result, options.json)
     if options.page:
         options.page.write_text(table_page(result))
     return int(any("error" in cell for cell in result["cells"]))

@@ -125,9 +125,8 @@ LARGE: Mapping[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
         Middle(torch.nn.Linear(512, 512), torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(512, 512))),
         torch.randn(65536, 512),
     ),
-    "mixed": lambda: (Mixed(), torch.randn(2048, 3, 32, 32)),
 }
-"""With activations beside which the scratch memory that an engine always has, some 8 MB, is small."""
+"""Stretches like those of real models, with activations beside which the scratch memory that an engine always has, some 8 MB, is small."""
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -107,20 +108,22 @@ def _per_channel(step: Step, chain: Value, known: ConstantValues) -> Value | Non
 
 
 def _keeps_precision(step: Step, scale: Value, shift: Value | None, known: ConstantValues) -> bool:
-    """Whether rounding the scaled kernel errs no more than rounding any kernel in its dtype does, channel by channel."""
+    """Whether the scaled kernel, rounded to its dtype, errs by no more than an ``eps`` of each channel's size, and nothing overflows.
+
+    A number that its dtype holds as a normal one is rounded by half an ``eps`` of itself at most, a smaller one by half an ``eps`` of
+    the smallest normal number: half an ``eps`` of the channel's size as well, where its mean square is a normal number's.
+    """
     kernel, factor = known.tensor(step.inputs[1]), known.tensor(scale)
     bias = known.tensor(step.inputs[2]) if len(step.inputs) > 2 else None
     if kernel is None or factor is None or (len(step.inputs) > 2 and step.inputs[2] is not None and bias is None):
         return False
-    flat = kernel.to(torch.float32).flatten(1)
-    scaled = flat * factor.to(torch.float32).reshape(-1, 1)
-    rounded = scaled.to(kernel.dtype).to(torch.float32)
+    size = torch.linalg.vector_norm(kernel.flatten(1), dim=1, dtype=torch.float64) * factor.double().reshape(-1).abs()
+    limits = torch.finfo(kernel.dtype)
+    exact = (size == 0) | ((size >= limits.tiny * math.sqrt(kernel[0].numel())) & (size <= limits.max))
     offset = torch.zeros_like(factor, dtype=torch.float32).reshape(-1) if bias is None else bias.float() * factor.float().reshape(-1)
     if shift is not None and (moved := known.tensor(shift)) is not None:
         offset = offset + moved.float().reshape(-1)
-    error, size = (rounded - scaled).norm(dim=1), scaled.norm(dim=1)
-    finite = rounded.isfinite().all() & offset.to(kernel.dtype).isfinite().all()
-    return bool(finite & (error <= torch.finfo(kernel.dtype).eps / 2 * size).all())
+    return bool(exact.all() & offset.to(kernel.dtype).isfinite().all())
 
 
 def _write(net: Network, fold: _Fold) -> Value:
