@@ -123,6 +123,20 @@ def test_bodies_follow_weights(mode: str) -> None:
                 assert_same(net(x), compiled(x))
 
 
+def test_gradients_through_a_branch_are_those_of_eager() -> None:
+    net, same = Net(branching), Net(branching)
+    compiled, _ = compile_as("just in time", net)
+    for x in (X, -X):
+        net.zero_grad()
+        same.zero_grad()
+        result, expected = compiled(x), same(x)
+        assert_same(expected.detach(), result.detach())
+        if expected.requires_grad:
+            result.sum().backward()
+            expected.sum().backward()
+            assert_same(same.layer.weight.grad, net.layer.weight.grad)
+
+
 def test_frozen_bodies_are_refreshed() -> None:
     net = Net(branching).eval()
     compiled = torchkiln.compile(net, (X,), **ALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +123,7 @@ def _refusal(node: torch.fx.Node, message: str) -> Rejection:
 
 def _graphs_read(node: torch.fx.Node, segment: Segment) -> dict[str, torch.fx.GraphModule]:
     names = [str(other.target) for other in node.all_input_nodes if other.op == "get_attr"]
-    values = {name: segment.module.get_submodule(name) for name in names if hasattr(segment.module, name)}
+    values = {name: operator.attrgetter(name)(segment.module) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, torch.fx.GraphModule)}
 
 
