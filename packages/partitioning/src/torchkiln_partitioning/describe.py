@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchkiln_core.partition import Partition, Segment
 from torchkiln_core.size import Size
@@ -39,7 +40,7 @@ class BorderTensor:
     @property
     def data_dependent(self) -> bool:
         """Whether a size is known only once the program has run up to here."""
-        return None in self.dims
+        return None in self.dims or any(not isinstance(size, int) and free_unbacked_symbols(size) for size in self.sizes)
 
 
 @dataclass(frozen=True, slots=True)

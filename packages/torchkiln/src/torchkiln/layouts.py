@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from torchkiln_core import Segment
+from torchkiln_core.size import evaluate, size_of
 
 Layout = tuple[int, ...] | None
 """Dimensions from the outermost in memory to the innermost; ``None`` for contiguous."""
@@ -34,5 +35,9 @@ def _layout(fake: torch.Tensor) -> Layout:
 
 
 def _hint(size: int | torch.SymInt) -> int:
-    """The example value of a size; layouts do not depend on it beyond 0 and 1."""
-    return int(str(size.node.hint)) if isinstance(size, torch.SymInt) else size
+    """The example value of a size, with 2 for what depends on data; layouts do not depend on it beyond 0 and 1."""
+    if not isinstance(size, torch.SymInt):
+        return size
+    env, expression = size.node.shape_env, size.node.expr
+    examples = {} if env is None else getattr(env, "backed_var_to_val", None) or env.var_to_val
+    return evaluate(size_of(size), {symbol.name: int(examples.get(symbol, 2)) for symbol in expression.free_symbols})

@@ -8,18 +8,22 @@ from typing import Any
 import torch
 import torch.fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_leaves
 
 from torchkiln_core import DimRange, InternalError
 
 DEFAULT_GROWTH = 8
 """An unbounded dimension may grow to this multiple of its example size (at least ``DEFAULT_FLOOR``)."""
 DEFAULT_FLOOR = 64
+_UNBOUNDED = 2**31
 
 
 def ranges_of(
     module: torch.fx.GraphModule, constraints: Mapping[Any, Any] | None = None, sizes: Mapping[str, int] | None = None
 ) -> Mapping[str, DimRange]:
     """Range of each symbol in the placeholders' shapes; ``opt`` is the example size.
+
+    A size that depends on data has a range where the program bounds it, by what it is made of or by ``torch._check``.
 
     Args:
         module: The graph.
@@ -34,6 +38,23 @@ def ranges_of(
                 for symbol in size.node.expr.free_symbols:
                     if symbol.name not in ranges:
                         ranges[symbol.name] = _range(symbol, size.node.shape_env, constraints or {}, (sizes or {}).get(symbol.name, 1))
+        elif node.meta.get("unbacked_bindings"):
+            ranges |= _bounded(node, constraints or {})
+    return ranges
+
+
+def _bounded(node: torch.fx.Node, constraints: Mapping[Any, Any]) -> dict[str, DimRange]:
+    """The ranges of the symbols that a call brings in and the program bounds; plans are tuned for their middle."""
+    ranges = {}
+    for symbol in node.meta["unbacked_bindings"]:
+        bounds = constraints.get(symbol)
+        if bounds is None:
+            value = node.meta["val"]
+            env = next((size.node.shape_env for item in tree_leaves(value) for size in _symbolic_sizes(item)), None)
+            bounds = None if env is None else env.var_to_range.get(symbol)
+        if bounds is not None and bounds.upper.is_Integer and bounds.upper < _UNBOUNDED and symbol.is_integer:
+            low, high = max(0, int(bounds.lower)) if bounds.lower.is_Integer else 0, int(bounds.upper)
+            ranges[symbol.name] = DimRange(symbol.name, low, (low + high) // 2, high)
     return ranges
 
 
@@ -51,7 +72,7 @@ def _range(symbol: Any, shape_env: ShapeEnv | None, constraints: Mapping[Any, An
     low = max(0, low)
     high = int(bounds.upper) if bounds.upper.is_Integer else None
     # torch writes "no bound" as the largest int64 as well as as infinity.
-    unbounded = high is None or high >= 2**31
+    unbounded = high is None or high >= _UNBOUNDED
     if high is None or unbounded:
         high = max(DEFAULT_GROWTH * hint, DEFAULT_FLOOR, low, 1 << (held - 1).bit_length())
     return DimRange(symbol.name, low, min(max(hint, low), high), high, assumed=unbounded)
