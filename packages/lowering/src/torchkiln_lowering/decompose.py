@@ -62,6 +62,7 @@ class _Expander:
         self._oracle = oracle
         self._table = table
         self._tracer = tracer
+        self._verdicts: dict[torch.fx.Node, bool] = {}
 
     def expand(self, node: torch.fx.Node, ancestors: tuple[Any, ...]) -> bool:
         """Replaces a refused call by its decomposition.
@@ -71,7 +72,8 @@ class _Expander:
         if not _is_candidate(node) or _identity(node) in ancestors:
             return False
         call = OpCall.from_node(node)
-        if self._oracle.reject(call) is None:
+        self._verdicts[node] = self._oracle.reject(call) is not None
+        if not self._verdicts[node]:
             return False
         return any(self._try(node, self._tracer.trace(rule, node), ancestors) for rule in self._table.candidates(call))
 
@@ -119,8 +121,13 @@ class _Expander:
         calls = [inner for inner in _between(before, node) if isinstance(inner.target, OpOverload) and has_tensor(inner)]
         # Index arithmetic that moves floating-point elements is no gain.
         computing = [inner for inner in calls if not is_free(inner) and _is_floating(inner) >= _is_floating(node)]
-        refused = sum(self._oracle.reject(OpCall.from_node(inner)) is not None for inner in computing or calls)
+        refused = sum(map(self._is_refused, computing or calls))
         return len(computing) > 2 * refused if computing else refused == 0
+
+    def _is_refused(self, inner: torch.fx.Node) -> bool:
+        if inner not in self._verdicts:
+            self._verdicts[inner] = self._oracle.reject(OpCall.from_node(inner)) is not None
+        return self._verdicts[inner]
 
     def _fits(self, node: torch.fx.Node, values: dict[int, Any]) -> bool:
         """Makes each new value equal the old one in dtype, shape, strides and freshness."""

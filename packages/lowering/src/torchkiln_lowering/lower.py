@@ -91,7 +91,7 @@ class AtenLowering:
         _, changed = run_passes(module, self._pipeline, check)
         if changed:
             # A pass may have written operators that the oracle refuses.
-            self._expand(module, oracle, check, known.is_changed)
+            self._expand(module, oracle, check, known.changes(module.graph))
         for key in (DIMS, ORACLE):
             del module.meta[key]
         lowered = lift_attributes(dataclasses.replace(program, module=module))

@@ -18,7 +18,7 @@ from torchkiln_lowering.effects import has_effects, results
 from torchkiln_lowering.metadata import TRACED, describe, fake_mode_of, same_kind, same_layout
 from torchkiln_lowering.pipeline import Pass, Pipeline
 from torchkiln_lowering.snapshot import Snapshot
-from torchkiln_lowering.trace import without_new_guards
+from torchkiln_lowering.trace import signature_of, without_new_guards
 
 _PLACE = ("stack_trace", "nn_module_stack")
 Check = Callable[[Pass, torch.fx.Graph, torch.fx.GraphModule], None]
@@ -41,6 +41,7 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
     done: list[str] = []
     changed = False
     before: Snapshot | None = None
+    known: dict[Any, Any] = {}
     for item in pipeline.passes:
         before = before or Snapshot(module.graph)
         old = module.graph if check is no_check else copied_graph(module.graph)
@@ -48,7 +49,7 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
             edited = item.run(module)
             if edited:
                 changed = True
-                settle(module, before)
+                settle(module, before, known)
                 check(item, old, module)
             _check_removed(item, module)
         except Exception as error:
@@ -90,8 +91,10 @@ def pass_error(name: str, done: list[str], before: Snapshot, error: Exception) -
     return failure
 
 
-def settle(module: torch.fx.GraphModule, before: Snapshot) -> None:
+def settle(module: torch.fx.GraphModule, before: Snapshot, known: dict[Any, Any]) -> None:
     """Brings an edited graph in order: no dead code, valid, metadata on every node, inputs and outputs as before.
+
+    ``known`` keeps the metadata of calls by what they compute, since graphs repeat their layers.
 
     Raises:
         LoweringError: The pass changed the program's signature, or a new call has no valid metadata.
@@ -100,7 +103,7 @@ def settle(module: torch.fx.GraphModule, before: Snapshot) -> None:
     module.graph.eliminate_dead_code(has_effects)
     _inherit_places(module.graph, before)
     _check_inputs(module.graph, before)
-    _infer(module, before, fake_mode_of(module.graph))
+    _infer(module, before, known)
     _check_outputs(module.graph, before)
 
 
@@ -139,29 +142,39 @@ def _check_outputs(graph: torch.fx.Graph, before: Snapshot) -> None:
             raise LoweringError(f"output {index}: expected {describe(theirs)}, got {describe(value)}")
 
 
-def _infer(module: torch.fx.GraphModule, before: Snapshot, mode: Any) -> None:
+def _infer(module: torch.fx.GraphModule, before: Snapshot, known: dict[Any, Any]) -> None:
     """Computes the metadata of calls that are new or that read something other than before, by running them on fake tensors."""
+    mode = fake_mode_of(module.graph)
+    is_changed = before.changes(module.graph)
     moved: set[torch.fx.Node] = set()
     with contextlib.nullcontext() if mode is None else without_new_guards(mode):
-        _infer_calls(module, before, mode, moved)
+        for node in module.graph.nodes:
+            if node.op == "get_attr" and "val" not in node.meta and mode is not None:
+                value = operator.attrgetter(str(node.target))(module)
+                if isinstance(value, torch.Tensor):
+                    node.meta["val"] = mode.from_tensor(value, static_shapes=True)
+            if not _is_inferred(node):
+                continue
+            if (not moved or moved.isdisjoint(node.all_input_nodes)) and (_is_traced(node, before) or not is_changed(node)):
+                continue
+            value = _known_result(node, known)
+            if "val" not in node.meta or not same_layout(value, node.meta["val"]):
+                node.meta["val"] = value
+                moved.add(node)
 
 
-def _infer_calls(module: torch.fx.GraphModule, before: Snapshot, mode: Any, moved: set[torch.fx.Node]) -> None:
-    for node in module.graph.nodes:
-        if node.op == "get_attr" and "val" not in node.meta and mode is not None:
-            value = operator.attrgetter(str(node.target))(module)
-            if isinstance(value, torch.Tensor):
-                node.meta["val"] = mode.from_tensor(value, static_shapes=True)
-        if node.op != "call_function" or (node.meta.get("unbacked_bindings") and "val" in node.meta):
-            continue
-        if (not moved or moved.isdisjoint(node.all_input_nodes)) and (_is_traced(node, before) or not before.is_changed(node)):
-            continue
-        if isinstance(node.target, torch._ops.HigherOrderOperator) and "val" in node.meta:
-            continue
-        value = _fake_result(node)
-        if "val" not in node.meta or not same_layout(value, node.meta["val"]):
-            node.meta["val"] = value
-            moved.add(node)
+def _is_inferred(node: torch.fx.Node) -> bool:
+    """Whether running a call tells its metadata: it makes no size that depends on data, and is no graph of its own."""
+    if node.op != "call_function" or "val" not in node.meta:
+        return node.op == "call_function"
+    return not node.meta.get("unbacked_bindings") and not isinstance(node.target, torch._ops.HigherOrderOperator)
+
+
+def _known_result(node: torch.fx.Node, known: dict[Any, Any]) -> Any:
+    key = signature_of(node) if isinstance(node.target, OpOverload) and all("val" in item.meta for item in node.all_input_nodes) else node
+    if key not in known:
+        known[key] = _fake_result(node)
+    return known[key]
 
 
 def _is_traced(node: torch.fx.Node, before: Snapshot) -> bool:

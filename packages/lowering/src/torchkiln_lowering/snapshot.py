@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch.fx
@@ -37,13 +38,17 @@ class Snapshot:
             lines.append(f"    {name} = {entry.op} {entry.target}({shown})")
         return "\n".join(lines)
 
-    def is_changed(self, node: torch.fx.Node) -> bool:
-        """Whether a call is new, calls something else, or reads something of another dtype or layout than before."""
+    def changes(self, graph: torch.fx.Graph) -> Callable[[torch.fx.Node], bool]:
+        """Says of a call whether it is new, calls something else, or reads something of another dtype or layout than before."""
+        others = {node for node in graph.nodes if not self._is_same(node, node.name)}
+        return lambda node: self._is_changed(node, others)
+
+    def _is_changed(self, node: torch.fx.Node, others: set[torch.fx.Node]) -> bool:
         entry = self._entries.get(node.name)
         if entry is None or "val" not in node.meta or entry.target is not node.target:
             return True
         if entry.args is node.args and entry.kwargs is node.kwargs:
-            return any(not self._is_same(source, source.name) for source in node.all_input_nodes)
+            return bool(others) and not others.isdisjoint(node.all_input_nodes)
         mine, now = _signature(node.args, node.kwargs)
         theirs, then = _signature(entry.args, entry.kwargs)
         if mine != theirs or len(now) != len(then):

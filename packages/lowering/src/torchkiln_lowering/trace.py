@@ -75,7 +75,7 @@ class CallTracer:
         Raises:
             LoweringError: One of our or the user's decompositions fails.
         """
-        key = (rule.function, rule.origin, _signature(node))
+        key = (rule.function, rule.origin, signature_of(node))
         if key not in self._done:
             self._done[key] = self._attempt(rule, node)
         return self._done[key]
@@ -124,7 +124,8 @@ def _fresh(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def _signature(node: torch.fx.Node) -> Any:
+def signature_of(node: torch.fx.Node) -> Any:
+    """What a call computes, as a key: equal for calls whose results have equal metadata, and whose traces are equal."""
     sources = {source: index for index, source in enumerate(node.all_input_nodes)}
     leaves, spec = tree_flatten((list(node.args), dict(node.kwargs)))
     parts = tuple(("node", sources[leaf]) if isinstance(leaf, torch.fx.Node) else (type(leaf), repr(leaf)) for leaf in leaves)
