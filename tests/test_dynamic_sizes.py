@@ -25,7 +25,7 @@ def index(x: T, limit: Any) -> T:
 
 
 PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
-    "reshape with several sizes and -1": lambda x, y: x.reshape(-1, x.shape[0], x.shape[1]).tanh().transpose(0, 1).reshape(x.shape[0], -1),
+    "reshape with several sizes and -1": lambda x, y: x.reshape(x.shape[0], x.shape[1], 2, -1).tanh().reshape(x.shape[0], -1, 2),
     "view merges and splits": lambda x, y: x.flatten().view(x.shape[0] * x.shape[1], -1).view(x.shape[0], x.shape[1], -1),
     "unflatten": lambda x, y: torch.unflatten(x.flatten(0, 1), 0, (x.shape[0], -1)),
     "expand": lambda x, y: x[:1].expand(y.shape[0], -1, -1) + y[:, None],
