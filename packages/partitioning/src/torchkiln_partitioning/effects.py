@@ -29,21 +29,22 @@ class Effect(enum.Enum):
     """Keeps its order among effects."""
 
 
-def find_effects(module: torch.fx.GraphModule) -> dict[torch.fx.Node, Effect]:
-    """The calls of a graph that have an effect, in graph order."""
-    found: dict[torch.fx.Node, Effect] = {}
-    # By id, since an operator's own hash is a call of Python; nodes keep their targets alive.
-    plain: set[int] = set()
-    for node in module.graph.nodes:
-        if id(node.target) in plain or node.op != "call_function":
-            continue
+class EffectFinder:
+    """Tells the effects of the calls of a module's graph."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self._module = module
+        # By id, since an operator's own hash is a call of Python; nodes keep their targets alive.
+        self._plain: set[int] = set()
+
+    def effect_of(self, node: torch.fx.Node) -> Effect | None:
+        """What a node does besides computing its result."""
+        if id(node.target) in self._plain or node.op != "call_function":
+            return None
         if _effect_of_target(node.target) is _PLAIN:
-            plain.add(id(node.target))
-            continue
-        effect = _effect_of(node, module)
-        if effect is not None:
-            found[node] = effect
-    return found
+            self._plain.add(id(node.target))
+            return None
+        return _effect_of(node, self._module)
 
 
 def _effect_of(node: torch.fx.Node, module: torch.nn.Module) -> Effect | None:

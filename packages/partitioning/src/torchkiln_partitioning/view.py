@@ -6,7 +6,7 @@ import enum
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx
@@ -16,7 +16,7 @@ from torchkiln_core.call import source_of
 from torchkiln_core.errors import InternalError
 from torchkiln_core.program import InputKind, Program
 from torchkiln_core.size import Size, sizes_of
-from torchkiln_partitioning.effects import Effect, attribute, find_effects
+from torchkiln_partitioning.effects import Effect, EffectFinder, attribute
 
 aten = torch.ops.aten
 
@@ -113,12 +113,12 @@ def view_program(program: Program) -> ProgramView:
     results = output.args[0]
     if not isinstance(results, (tuple, list)):
         raise InternalError(f"program: expected the output to be a flat tuple, got {results!r}")
-    effects = find_effects(program.module)
-    nodes, read_nodes = _live_nodes(program, {*output.all_input_nodes, *effects})
+    live = _live_nodes(program, set(output.all_input_nodes))
+    nodes, effects = live.nodes, live.effects
     index = dict(zip(nodes, range(len(nodes)), strict=True))
-    found = _Reading(program, nodes, [[index[other] for other in others] for others in read_nodes], {index[node] for node in effects})
-    for position, node in enumerate(nodes):
-        found.add(position, node)
+    found = _Reading(program, live, index)
+    found.read_values()
+    found.read_roles()
     for position in found.several:
         readers = [nodes[user].name for user in found.readers[position] if found.roles[user] is not Role.PART]
         if readers or nodes[position] in output.all_input_nodes:
@@ -159,28 +159,45 @@ def dims_of(tensor: torch.fx.Node) -> tuple[Size, ...]:
     return sizes_of(value.shape) if value.layout == torch.strided else ()
 
 
-def _live_nodes(program: Program, live: set[torch.fx.Node]) -> tuple[list[torch.fx.Node], list[list[torch.fx.Node]]]:
-    """The nodes that ``live`` ones depend on and all placeholders, in graph order, with what each reads. Takes over ``live``."""
-    nodes: list[torch.fx.Node] = []
-    reads: list[list[torch.fx.Node]] = []
+class _LiveNodes(NamedTuple):
+    """Nodes in graph order with what each has. A large graph lies all over the memory, so each node is visited once for all of it."""
+
+    nodes: list[torch.fx.Node]
+    reads: list[list[torch.fx.Node]]
+    values: list[Any]
+    targets: list[Any]
+    effects: dict[torch.fx.Node, Effect]
+
+
+def _live_nodes(program: Program, live: set[torch.fx.Node]) -> _LiveNodes:
+    """The placeholders, and all that a call with an effect or a node of ``live`` depends on; takes over ``live``."""
+    found = _LiveNodes([], [], [], [], {})
+    nodes, reads, values, targets, effects = found
+    effect_of = EffectFinder(program.module).effect_of
     for node in reversed(program.module.graph.nodes):
-        if (node in live or node.op == "placeholder") and node.op != "output":
-            others = node.all_input_nodes
-            nodes.append(node)
-            reads.append(others)
-            live.update(others)
-    nodes.reverse()
-    reads.reverse()
-    return nodes, reads
+        effect = effect_of(node)
+        if effect is not None:
+            effects[node] = effect
+        elif node not in live and node.op != "placeholder":
+            continue
+        others = node.all_input_nodes
+        nodes.append(node)
+        reads.append(others)
+        values.append(node.meta.get("val"))
+        targets.append(node.target)
+        live.update(others)
+    for column in (nodes, reads, values, targets):
+        column.reverse()
+    return found
 
 
 class _Reading:
-    """The tables of a view, filled node by node in graph order; every node is looked at once."""
+    """The tables of a view."""
 
-    def __init__(self, program: Program, nodes: Sequence[torch.fx.Node], reads: list[list[int]], effects: set[int]) -> None:
-        count = len(nodes)
-        self.reads = reads
-        self.readers: list[list[int]] = [[] for _ in nodes]
+    def __init__(self, program: Program, live: _LiveNodes, index: Mapping[torch.fx.Node, int]) -> None:
+        count = len(live.nodes)
+        self.reads = [[index[other] for other in others] for others in live.reads]
+        self.readers: list[list[int]] = [[] for _ in live.nodes]
         self.roles: list[Role] = []
         self.owners = [NOBODY] * count
         self.sizes: list[tuple[Size, ...] | None] = [None] * count
@@ -191,56 +208,68 @@ class _Reading:
         self.numbers: set[int] = set()
         self.several: list[int] = []
         self._program = program
+        self._live = live
         self._kinds = {item.name: item.kind for item in program.inputs}
-        self._effects = effects
-        # By id, since an operator's own hash is a call of Python; nodes keep their targets alive.
-        self._sorts: dict[int, _Sort] = {}
-        # Looking up a member of an enumeration costs more than all else that is done for a node.
-        self._call, self._part, self._computes = Role.CALL, Role.PART, _Sort.CALL
-        self._function, self._strided, self._tensor = "call_function", torch.strided, torch.Tensor
+        self._effects = {index[node] for node in live.effects}
 
-    def add(self, position: int, node: torch.fx.Node) -> None:
-        """Reads the next node."""
-        value = node.meta.get("val")
-        if isinstance(value, self._tensor):
+    def read_values(self) -> None:
+        """What each node's value is."""
+        tensor, strided, integers = torch.Tensor, torch.strided, {int}
+        all_sizes, devices, item_bytes = self.sizes, self.devices, self.item_bytes
+        for position, value in enumerate(self._live.values):
+            if not isinstance(value, tensor):
+                self._note_other(position, value)
+                continue
             dtype, shape = value.dtype, tuple(value.shape)
-            self.item_bytes[position] = dtype.itemsize
-            if value.layout == self._strided:
-                sizes = self.sizes[position] = sizes_of(shape)
-                if sizes is not shape and not all(isinstance(size, int) for size in sizes):
+            item_bytes[position] = dtype.itemsize
+            if value.layout != strided:
+                all_sizes[position] = ()
+                continue
+            if not integers.issuperset(map(type, shape)):
+                shape = sizes_of(shape)
+                if not integers.issuperset(map(type, shape)):
                     self.varying.append(position)
-                if not dtype.is_complex:
-                    self.devices[position] = value.device
-            else:
-                self.sizes[position] = ()
-        elif isinstance(value, NUMBERS):
-            self.numbers.add(position)
-        for other in self.reads[position]:
-            self.readers[other].append(position)
-        role = self._role(position, node)
-        self.roles.append(role)
-        if role is self._call:
-            self.owners[position] = position
-            if isinstance(value, (tuple, list)):
-                self.several.append(position)
-        elif role is self._part:
-            self.owners[position] = self.owners[self.reads[position][0]]
+            all_sizes[position] = shape
+            if not dtype.is_complex:
+                devices[position] = value.device
 
-    def _role(self, position: int, node: torch.fx.Node) -> Role:
-        if node.op != self._function:
-            return self._role_of_source(node)
-        target = node.target
-        sort = self._sorts.get(id(target))
+    def _note_other(self, position: int, value: object) -> None:
+        if isinstance(value, NUMBERS):
+            self.numbers.add(position)
+        elif isinstance(value, (tuple, list)):
+            self.several.append(position)
+
+    def read_roles(self) -> None:
+        """What each node is, and who reads it."""
+        # Looking up a member of an enumeration costs more than all else that is done for most nodes.
+        call, part, computes = Role.CALL, Role.PART, _Sort.CALL
+        # By id, since an operator's own hash is a call of Python; nodes keep their targets alive.
+        sorts: dict[int, _Sort] = {}
+        readers, owners, reads, append = self.readers, self.owners, self.reads, self.roles.append
+        for position, target in enumerate(self._live.targets):
+            for other in reads[position]:
+                readers[other].append(position)
+            sort = sorts.get(id(target))
+            if sort is None and self._live.nodes[position].op == "call_function":
+                sort = sorts[id(target)] = _sort_of(target)
+            role = call if sort is computes else self._role(position, sort)
+            append(role)
+            if role is call:
+                owners[position] = position
+            elif role is part:
+                owners[position] = owners[reads[position][0]]
+        self.several = [position for position in self.several if self.roles[position] is call]
+
+    def _role(self, position: int, sort: _Sort | None) -> Role:
+        """The role of what is no call of an operator that just computes."""
         if sort is None:
-            sort = self._sorts[id(target)] = _sort_of(target)
-        if sort is self._computes:
-            return self._call
+            return self._role_of_source(self._live.nodes[position])
         if sort is _Sort.WHOLE:
             self.whole.append(position)
-            return self._call
-        if target is operator.getitem and self.roles[self.reads[position][0]] in (Role.CALL, Role.PART):
-            return Role.PART
+            return Role.CALL
         if sort is _Sort.OTHER:
+            if self._live.targets[position] is operator.getitem and self.roles[self.reads[position][0]] in (Role.CALL, Role.PART):
+                return Role.PART
             return Role.SIZE if self._is_size(position) else Role.CALL
         if sort in (_Sort.SIZE, _Sort.CHECK):
             return Role.SIZE if sort is _Sort.SIZE else Role.CHECK
