@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +83,15 @@ def returning_what_it_takes(net: Net, x: torch.Tensor) -> tuple[torch.Tensor, to
     return torch.cond(x.sum() > 0, lambda t: (t.clone(), t.sin() + 1), lambda t: (t + 1, t.clone()), (x,))
 
 
+MODES = ("ahead of time", "just in time")
 FUNCTIONS = [branching, nested, looping, mapping, scanning, counting, writing_to_an_argument, returning_what_it_takes]
+BY_DEFAULT = {
+    "ahead of time": {branching, nested, looping, mapping},
+    "just in time": {nested, scanning, counting, writing_to_an_argument, returning_what_it_takes},
+}
+CASES = [
+    pytest.param(mode, function, marks=() if function in BY_DEFAULT[mode] else pytest.mark.slow) for mode in MODES for function in FUNCTIONS
+]
 INPUTS = [X, -X, X * 3, X[:2].contiguous(), X, -X[1:].contiguous()]
 NESTED_TWICE = "torch_1/true_graph_0/torch_1/true_graph_0/engine_0"
 
@@ -98,9 +107,8 @@ def compile_as(mode: str, net: Net, **options: Any) -> tuple[Callable[..., Any],
     return torch.compile(net, backend="torchkiln", dynamic=True, options=options), reports
 
 
-@pytest.mark.parametrize("mode", ["ahead of time", "just in time"])
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_values_are_those_of_eager(function: Callable[..., Any], mode: str) -> None:
+@pytest.mark.parametrize(("mode", "function"), CASES)
+def test_values_are_those_of_eager(mode: str, function: Callable[..., Any]) -> None:
     net, same = Net(function).eval(), Net(function).eval()
     compiled, reports = compile_as(mode, net)
     with torch.no_grad():
@@ -112,7 +120,7 @@ def test_values_are_those_of_eager(function: Callable[..., Any], mode: str) -> N
     assert all(segment.layers > 0 for segment in inner if segment.kind == "engine")
 
 
-@pytest.mark.parametrize("mode", ["ahead of time", "just in time"])
+@pytest.mark.parametrize("mode", MODES)
 def test_bodies_follow_weights(mode: str) -> None:
     net = Net(nested).eval()
     compiled, _ = compile_as(mode, net, weights="follow")
@@ -225,6 +233,9 @@ def test_random_numbers_in_a_body_are_those_of_eager() -> None:
     assert_same(expected, compiled(X))
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="inductor: no C++ compiler on this machine")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning:torch")
 def test_segments_with_bodies_run_call_by_call_beside_inductor() -> None:
     net = Net(looping).eval()
     compiled = torchkiln.compile(net, (X,), **ALL, torch_segments="inductor", torch_executed_ops=["aten.sin"])
@@ -286,7 +297,7 @@ def test_plans_are_built_for_bodies() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("mode", ["ahead of time", "just in time"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_values_on_a_gpu(function: Callable[..., Any], mode: str) -> None:
     net, same = Net(function).eval().cuda(), Net(function).eval().cuda()
