@@ -13,7 +13,7 @@ from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import SupportOracle
 from torchkiln_core.spec import DimRange
 from torchkiln_lowering.layout import NoLayout, match_layout
-from torchkiln_lowering.metadata import fake_mode_of
+from torchkiln_lowering.metadata import TRACED, fake_mode_of
 from torchkiln_lowering.trace import without_new_guards
 
 _log = logging.getLogger("torchkiln.lowering")
@@ -45,7 +45,7 @@ def added(
         fake = target(*fake_args, **fake_kwargs)
     with module.graph.inserting_before(anchor):
         node = module.graph.call_function(target, args, kwargs)
-    node.meta["val"] = fake
+    node.meta |= {"val": fake, TRACED: fake}
     return node
 
 
@@ -60,7 +60,7 @@ def put(module: torch.fx.GraphModule, old: torch.fx.Node, target: Callable[..., 
     except RuntimeError as reason:
         _log.info("%s keeps its form: %s cannot be traced: %s", old.name, target, reason)
         return False
-    new.meta = {**old.meta, "val": new.meta["val"]}
+    new.meta = {**old.meta, **new.meta}
     if is_accepted(module, new):
         with contextlib.suppress(NoLayout):
             old.replace_all_uses_with(match_layout(module.graph, old, new, old.meta["val"]))
