@@ -27,7 +27,7 @@ def index(x: T, limit: Any) -> T:
 PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
     "reshape with several sizes and -1": lambda x, y: x.reshape(x.shape[0], x.shape[1], 2, -1).tanh().reshape(x.shape[0], -1, 2),
     "view merges and splits": lambda x, y: x.flatten().view(x.shape[0] * x.shape[1], -1).view(x.shape[0], x.shape[1], -1),
-    "unflatten": lambda x, y: torch.unflatten(x.flatten(0, 1), 0, (x.shape[0], -1)),
+    "unflatten": lambda x, y: torch.unflatten(x.flatten(0, 1), 0, (x.shape[0], x.shape[1])).tanh(),
     "expand": lambda x, y: x[:1].expand(y.shape[0], -1, -1) + y[:, None],
     "repeat": lambda x, y: y.repeat(x.shape[0], 2),
     "tile and stack": lambda x, y: torch.stack([y.tile(2, 1), torch.cat([y, y])]),
@@ -82,6 +82,8 @@ PARTLY = frozenset(
     {"topk by a size", "resize to a size", "nonzero", "mask", "rows by a mask", "unique", "repeat_interleave", "item", "an item as a size"}
 )
 """Programs of which a call stays in PyTorch."""
+OLDER = frozenset({"pad by a size"})
+"""Programs that older releases of torch export with a call that stays in PyTorch."""
 GUARDED = frozenset({"slice by halves", "slice by negative bounds and steps", "narrow", "ceil of a quotient", "relations"})
 """Programs that torch exports for a part of the range only: it asks whether a quotient of sizes is 1, or which size is larger."""
 
@@ -131,7 +133,8 @@ def check(name: str, engine: str, device: str) -> None:
         for outside in ((HIGH + 1, 3, 3), (3, HIGH + 1, 3), (3, 3, HIGH + 1)):
             with pytest.raises(torchkiln.ShapeOutOfProfile, match=f"expected [12] to {HIGH}, got"):
                 compiled(*arguments(*outside, device))
-    assert any(segment.kind == "torch" for segment in compiled.report.segments) == (name in PARTLY), compiled.report
+    if name not in OLDER or torch.__version__ >= torch.torch_version.TorchVersion("2.12"):
+        assert any(segment.kind == "torch" for segment in compiled.report.segments) == (name in PARTLY), compiled.report
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
