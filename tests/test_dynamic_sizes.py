@@ -84,7 +84,7 @@ PARTLY = frozenset(
 """Programs of which a call stays in PyTorch."""
 OLDER = frozenset({"pad by a size"})
 """Programs that older releases of torch export with a call that stays in PyTorch."""
-GUARDED = frozenset({"slice by halves", "slice by negative bounds and steps", "narrow", "ceil of a quotient", "relations"})
+GUARDED = frozenset({"unflatten", "slice by halves", "slice by negative bounds and steps", "narrow", "ceil of a quotient", "relations"})
 """Programs that torch exports for a part of the range only: it asks whether a quotient of sizes is 1, or which size is larger."""
 
 
