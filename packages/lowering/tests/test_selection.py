@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from lowering_programs import ELEMENTARY, Oracle, aten, capture, guard_state, run, targets, whole
 from torch import nn
 from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchkiln_core.errors import LoweringError
 from torchkiln_core.program import InputKind
@@ -54,12 +55,13 @@ def test_accepted_calls_are_kept() -> None:
     kept = (
         aten.linear.default,
         aten.layer_norm.default,
+        aten.dropout.default,
         aten.silu.default,
         aten.scaled_dot_product_attention.default,
         aten.reshape.default,
     )
     lowered = AtenLowering(pipeline=Pipeline()).lower(program, Oracle(*kept))
-    assert [call for call in targets(program) if call is not aten.dropout.default] == targets(lowered)
+    assert targets(program) == targets(lowered)
 
 
 def test_new_calls_say_where_they_come_from() -> None:
@@ -182,6 +184,7 @@ def test_one_call_in_torch_is_better_than_its_debris() -> None:
     assert targets(lowered) == [aten.roll.default, aten.add.Tensor]
 
 
+@pytest.mark.skipif(not hasattr(ShapeEnv, "error_on_new_guards"), reason="torch before 2.12 guards on the batch of a convolution")
 def test_convolution_of_a_dynamic_batch() -> None:
     """The backend that eager picks depends on the batch size; decomposing must not guard on it."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
