@@ -184,7 +184,7 @@ def test_one_call_in_torch_is_better_than_its_debris() -> None:
     assert targets(lowered) == [aten.roll.default, aten.add.Tensor]
 
 
-@pytest.mark.skipif(not hasattr(ShapeEnv, "error_on_new_guards"), reason="torch before 2.12 guards on the batch of a convolution")
+@pytest.mark.skipif(not hasattr(ShapeEnv, "error_on_new_guards"), reason="this torch guards on the batch of a convolution")
 def test_convolution_of_a_dynamic_batch() -> None:
     """The backend that eager picks depends on the batch size; decomposing must not guard on it."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
