@@ -112,7 +112,7 @@ def measure_constants() -> dict[str, float]:
     """The constants of ``CostModel`` on this GPU, from programs that differ in one of them."""
     x = torch.rand(8, 8, device="cuda")
     calls = [_in_pytorch(count, x) for count in (4, 24)]
-    one, more_inputs, more_outputs = (_in_engine(inputs, outputs) for inputs, outputs in ((1, 1), (9, 1), (1, 9)))
+    (one, program), (more_inputs, _), (more_outputs, _) = (_in_engine(*counts) for counts in ((1, 1), (9, 1), (1, 9)))
     per_input, per_output = (more_inputs - one) / 8 * 1e3, (more_outputs - one) / 8 * 1e3
     large = torch.rand(1 << 28, device="cuda", dtype=torch.float16)
     copy_ms = latency_ms(lambda value: value.clone(), (large,), 20)
@@ -123,6 +123,7 @@ def measure_constants() -> dict[str, float]:
         "engine_us": one * 1e3 - per_input - per_output,
         "input_us": per_input,
         "output_us": per_output,
+        "program_us": (program - one) * 1e3,
         "bytes_per_us": 2 * large.numel() * 2 / (copy_ms * 1e3),
         "flops_per_us": 2 * 8192**3 / (product_ms * 1e3),
     }
@@ -142,8 +143,8 @@ def _in_pytorch(count: int, x: torch.Tensor) -> float:
         return latency_ms(module.forward, (x,))
 
 
-def _in_engine(inputs: int, outputs: int) -> float:
-    """An engine on small tensors, with its compiled module around it as every program has; only differences and the rest count."""
+def _in_engine(inputs: int, outputs: int) -> tuple[float, float]:
+    """An engine on small tensors, alone and as the compiled module that a user calls."""
 
     class Many(torch.nn.Module):
         def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -155,4 +156,4 @@ def _in_engine(inputs: int, outputs: int) -> float:
     _, program = compiled.parts
     [engine] = [made.engine for made in program.segments.values()]
     with torch.no_grad():
-        return latency_ms(engine, args)
+        return latency_ms(engine, args), latency_ms(compiled, args)

@@ -75,6 +75,26 @@ def test_a_rearranged_border_costs_its_copy(capture, oracle):
     assert CostModel().in_engine_us(work) > CostModel().in_engine_us(describe(plain)[0].work) + 2 * CostModel().call_us
 
 
+def test_engines_that_save_less_than_a_program_costs_do_not_pay(capture, oracle, kinds):
+    def function(x):
+        for _ in range(4):
+            x = x.sin().cos()
+        return torch.lgamma(x)
+
+    model = CostModel()
+    saved_us = 8 * model.call_us - (model.engine_us + model.input_us + model.output_us)
+    program = capture(function, X)
+    assert kinds(LevelPartitioner(options()).partition(program, oracle("lgamma"))) == ["engine", "torch"]
+    # With a model of fewer calls the engine would pay by itself, but not the program around it.
+    short = capture(lambda x: torch.lgamma(x.sin().cos().sin().cos()), X)
+    assert 0 < 4 * model.call_us - (model.engine_us + model.input_us + model.output_us) < model.program_us < saved_us
+    partition = LevelPartitioner(options()).partition(short, oracle("lgamma"))
+    assert kinds(partition) == ["torch"]
+    assert {item.rule for item in partition.rejections} == {"border-cost", "no-converter"}
+    assert any("what a compiled program takes besides" in item.message for item in partition.rejections)
+    assert kinds(LevelPartitioner(options(node_overrides=(("sin", "engine"),))).partition(short, oracle("lgamma"))) == ["engine", "torch"]
+
+
 def test_the_table_shows_the_numbers(capture, oracle, tmp_path):
     texts = []
     LevelPartitioner(options(partition_report=texts.append)).partition(capture(turns, X), oracle("lgamma"))

@@ -42,6 +42,7 @@ class CostModel:
         engine_us: Entering and leaving an engine, without its bindings.
         input_us: Checking and binding one input.
         output_us: Allocating and binding one output.
+        program_us: What a call of a compiled program takes besides its segments; without any engine the user's own module runs.
         bytes_per_us: Memory traffic; a result that only the next call reads stays on the chip inside an engine.
         flops_per_us: Operations of a product, used to see whether a call is longer than its launch.
     """
@@ -50,6 +51,7 @@ class CostModel:
     engine_us: float = 14.0
     input_us: float = 1.0
     output_us: float = 3.0
+    program_us: float = 8.0
     bytes_per_us: float = 2e6
     flops_per_us: float = 1e8
 

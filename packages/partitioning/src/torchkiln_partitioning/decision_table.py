@@ -28,7 +28,8 @@ def decision_table(decisions: Sequence[Decision]) -> str:
     model = DEFAULT_MODEL
     note = (
         f"model: {model.call_us:g} us per eager call, {model.engine_us:g} us per engine, {model.input_us:g} us per input and "
-        f"{model.output_us:g} us per output of an engine, {model.bytes_per_us / 1e6:g} TB/s, {model.flops_per_us / 1e6:g} TFLOP/s"
+        f"{model.output_us:g} us per output of an engine, {model.program_us:g} us per program with engines, "
+        f"{model.bytes_per_us / 1e6:g} TB/s, {model.flops_per_us / 1e6:g} TFLOP/s"
     )
     return "\n".join([*lines, note])
 

@@ -23,7 +23,7 @@ from torchkiln_partitioning.executed_ops import ExecutedOps
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.limits import beyond_limits
 from torchkiln_partitioning.overrides import find_overridden, require_possible
-from torchkiln_partitioning.payoff import Judge
+from torchkiln_partitioning.payoff import BODY, PROGRAM, Judge
 from torchkiln_partitioning.placement import Placement, place
 from torchkiln_partitioning.sizes import find_recipes
 from torchkiln_partitioning.stitch import stitch
@@ -95,7 +95,7 @@ class LevelPartitioner:
         return find_executed(operators, entries)
 
     def _judge(self, forced: Sequence[int]) -> Judge:
-        return Judge(self._options, forced)
+        return Judge(self._options, forced, PROGRAM)
 
     def _divide(self, placement: Placement, judge: Judge) -> tuple[Division, tuple[Draft, ...]]:
         # When everything must be compiled, no engine is too small.
@@ -117,7 +117,7 @@ class BodyPartitioner(LevelPartitioner):
         return find_executed([view.nodes[position] for position in view.operators()], self._options.torch_executed_modules)
 
     def _judge(self, forced: Sequence[int]) -> Judge:
-        return Judge(self._options, forced, fewest=1)
+        return Judge(self._options, forced, BODY)
 
 
 def _require_full(placement: Placement) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.rejection import Rejection
@@ -36,17 +36,36 @@ class Decision:
     rule: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is judged.
+
+    Attributes:
+        fewest: A division into fewer segments than this is not judged.
+        overhead_us: What all engines together must save at least.
+    """
+
+    fewest: int
+    overhead_us: float
+
+
+PROGRAM = Scope(2, DEFAULT_MODEL.program_us)
+"""A program that is one engine stays one, as its user wants it compiled."""
+BODY = Scope(1, 0.0)
+"""A graph that a higher-order call runs in the midst of a program."""
+
+
 class Judge:
     """Refuses engine segments that do not pay, and remembers every decision.
 
     Args:
         options: ``min_block_size`` and ``border_cost``.
         forced: Calls that the user wants in an engine, however small its segment is.
-        fewest: A division into fewer segments than this is not judged: by default, a program that is one engine stays one.
+        scope: What is judged.
     """
 
-    def __init__(self, options: PartitionOptions, forced: Iterable[int], fewest: int = 2) -> None:
-        self._fewest = fewest
+    def __init__(self, options: PartitionOptions, forced: Iterable[int], scope: Scope) -> None:
+        self._scope = scope
         self._minimum = options.min_block_size
         small_wanted = options.min_block_size < PartitionOptions().min_block_size
         self._asks_model = options.border_cost == "on" or (options.border_cost == "auto" and not small_wanted)
@@ -62,18 +81,41 @@ class Judge:
 
     def __call__(self, division: Division) -> dict[int, Rejection]:
         """The calls of engine segments that do not pay; none where the division has fewer segments than are judged."""
-        refused: dict[int, Rejection] = {}
+        verdicts: list[tuple[Group, Verdict]] = []
+        staying: list[Group] = []
         borders = _Borders(division)
         for number, group in enumerate(division.groups):
-            if group.kind is Kind.ENGINE:
-                spared = len(division.groups) < self._fewest or not self._forced.isdisjoint(group.calls)
-                verdict = None if spared else self._on_count(division.placement, group)
-                if self._shows or (self._asks_model and not spared and verdict is None):
-                    verdict = self._weigh(borders, number, group, verdict, spared=spared)
-                if verdict is not None:
-                    nodes = division.placement.view.nodes
-                    refused.update({call: reject(nodes[call], *verdict) for call in group.calls})
-        return refused
+            if group.kind is not Kind.ENGINE:
+                continue
+            spared = self._is_spared(division, group)
+            verdict = None if spared else self._on_count(division.placement, group)
+            if self._shows or (self._asks_model and not spared and verdict is None):
+                verdict = self._weigh(borders, number, group, verdict, spared=spared)
+            if verdict is None:
+                staying.append(group)
+            else:
+                verdicts.append((group, verdict))
+        if self._asks_model and not any(self._is_spared(division, group) for group in staying):
+            verdicts += self._together(staying)
+        nodes = division.placement.view.nodes
+        return {call: reject(nodes[call], *verdict) for group, verdict in verdicts for call in group.calls}
+
+    def _is_spared(self, division: Division, group: Group) -> bool:
+        return len(division.groups) < self._scope.fewest or not self._forced.isdisjoint(group.calls)
+
+    def _together(self, staying: Sequence[Group]) -> list[tuple[Group, Verdict]]:
+        """Segments that pay one by one, where all of them save less than what a program with engines takes besides."""
+        decisions = {group.calls: self._decisions[group.calls] for group in staying}
+        saved_us = sum(decision.work.torch_us - decision.engine_us for decision in decisions.values())
+        if saved_us >= self._scope.overhead_us:
+            return []
+        message = (
+            f"expected engines that save at least {self._scope.overhead_us:.0f} us, what a compiled program takes besides its segments, "
+            f"got {len(staying)} that save {saved_us:.0f} us"
+        )
+        for calls, decision in decisions.items():
+            self._decisions[calls] = replace(decision, rule="border-cost")
+        return [(group, ("border-cost", message)) for group in staying]
 
     def _on_count(self, placement: Placement, group: Group) -> Verdict | None:
         count = call_count(placement, group.calls)
