@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,13 @@ def on_gpu(limits: Limits) -> tuple[dict[str, Any], list[str]]:
             if time.monotonic() - begun > limits.seconds:
                 missed.append(f"{name}: not measured, {limits.seconds:g} s were over")
                 continue
-            row = compare_sides(name)
+            try:
+                row = compare_sides(name)
+            except (torchkiln.KilnError, torchkiln.FallbackWarning, RuntimeError, AssertionError) as error:
+                # The other models still tell something.
+                traceback.print_exc()
+                missed.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+                continue
             rows.append(row)
             best = min(row["ms"]["engines"], row["ms"]["PyTorch"])
             row["ratio"] = row["ms"][JUDGED] / best
