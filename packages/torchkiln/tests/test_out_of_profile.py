@@ -167,6 +167,17 @@ def test_derived_dimensions_are_checked_in_any_order() -> None:
             compiled(torch.randn(first, 2), torch.randn(second, 2))
 
 
+def test_a_derived_dimension_alone_has_its_declared_range() -> None:
+    shapes = ({0: 2 * Dim("rows", min=1, max=4)},)
+    compiled = torchkiln.compile(torch.nn.ReLU(), (torch.ones(6, 4),), dynamic_shapes=shapes, engine="reference", min_block_size=1)
+    assert [(size.min, size.max, size.assumed) for size in compiled.report.sizes] == [(1, 4, False)]
+    for rows in (2, 8):
+        assert_same(torch.ones(rows, 4), compiled(torch.ones(rows, 4)))
+    for rows in (0, 3, 10):
+        with pytest.raises(torchkiln.ShapeOutOfProfile, match=rf"with s\d+ from 1 to 4, got {rows}"):
+            compiled(torch.ones(rows, 4))
+
+
 def test_checks_that_passed_are_remembered_without_their_values() -> None:
     compiled, _ = compiled_net(Net().eval())
     args, kwargs = example(4)

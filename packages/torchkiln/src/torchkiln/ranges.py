@@ -9,8 +9,10 @@ import torch
 import torch.fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from torchkiln_core import DimRange, InternalError
+from torchkiln_core.size import linear
 
 DEFAULT_GROWTH = 8
 """An unbounded dimension may grow to this multiple of its example size (at least ``DEFAULT_FLOOR``)."""
@@ -66,7 +68,10 @@ def _symbolic_sizes(value: Any) -> list[torch.SymInt]:
 def _range(symbol: Any, shape_env: ShapeEnv | None, constraints: Mapping[Any, Any], held: int) -> DimRange:
     if shape_env is None:
         raise InternalError(f"symbol {symbol}: no shape environment")
+    # Of a symbol in derived dimensions alone, torch itself has what tracing assumed.
     bounds = constraints.get(symbol) or shape_env.var_to_range[symbol]
+    if (derived := _derived(symbol, constraints)) is not None:
+        bounds = ValueRanges(min(bounds.lower, derived.lower), min(bounds.upper, derived.upper))
     hint = _hint(symbol, shape_env)
     low = int(bounds.lower) if bounds.lower.is_Integer else 0
     low = max(0, low)
@@ -76,6 +81,18 @@ def _range(symbol: Any, shape_env: ShapeEnv | None, constraints: Mapping[Any, An
     if high is None or unbounded:
         high = max(DEFAULT_GROWTH * hint, DEFAULT_FLOOR, low, 1 << (held - 1).bit_length())
     return DimRange(symbol.name, low, min(max(hint, low), high), high, assumed=unbounded)
+
+
+def _derived(symbol: Any, constraints: Mapping[Any, Any]) -> ValueRanges[Any] | None:
+    """The range of a symbol that the user declared through ``a * symbol + b`` only, such as ``2 * Dim("n", min=1, max=8)``."""
+    for size, bounds in constraints.items():
+        line = linear(size)
+        if line is not None and line[2] == symbol.name and line[0] > 0 and bounds.lower.is_Integer:
+            factor, offset, _ = line
+            low = -((offset - int(bounds.lower)) // factor)
+            high = (int(bounds.upper) - offset) // factor if bounds.upper.is_Integer else bounds.upper
+            return ValueRanges(low, high)
+    return None
 
 
 def _hint(symbol: Any, shape_env: ShapeEnv) -> int:

@@ -1,0 +1,106 @@
+"""One engine for every batch and length in a range, and one for every size of image: equal to eager at the ends and between."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from example_models import EXAMPLES
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+import torchkiln
+from torchkiln_testing import OpClass, assert_same
+
+LARGEST = (5, 16)
+"""Batch and length of the examples that the others are cut from."""
+SIZES = ((1, 1), (3, 7), (5, 16), (2, 11), (4, 2))
+TYPICAL = (3, 7)
+
+
+def cut(example: Any, sizes: tuple[int, int], device: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of fewer and shorter texts."""
+    batch, length = sizes
+    taken: tuple[tuple[Any, ...], dict[str, Any]]
+    taken = pytree.tree_map(lambda leaf: leaf[:batch, :length].contiguous().to(device), (example.args, example.kwargs))
+    return taken
+
+
+def check_language(name: str, dtype: torch.dtype, engine: str, device: str) -> None:
+    torch.manual_seed(0)
+    example = EXAMPLES[name](dtype, LARGEST[0])
+    model = example.model.to(device)
+    args, kwargs = cut(example, TYPICAL, device)
+    batch, length = Dim("batch", min=1, max=LARGEST[0]), Dim("length", min=1, max=LARGEST[1])
+    names = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    compiled = torchkiln.compile(
+        model, args, kwargs, dynamic_shapes={name: {0: batch, 1: length} for name in names}, engine=engine, require_full_compilation=True
+    )
+    assert [segment.kind for segment in compiled.report.segments] == ["engine"]
+    for sizes in SIZES:
+        args, kwargs = cut(example, sizes, device)
+        # A mask of ones: at some sizes the padded one would leave a text without a word.
+        kwargs = {key: torch.ones_like(value) for key, value in kwargs.items()}
+        with torch.no_grad():
+            assert_same(model(*args, **kwargs), compiled(*args, **kwargs), OpClass.MODEL)
+    args, kwargs = pytree.tree_map(lambda leaf: torch.cat([leaf, leaf], 1), cut(example, LARGEST, device))
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match=f"expected 1 to {LARGEST[1]}, got {2 * LARGEST[1]}"):
+        compiled(*args, **kwargs)
+
+
+class Upscale(torch.nn.Module):
+    """``[N, 3, H, W] -> [N, 3, 2 * H, 2 * W]``: a small U-Net for images of any even size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = torch.nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.norm = torch.nn.GroupNorm(2, 8)
+        self.up = torch.nn.ConvTranspose2d(8, 8, 2, stride=2)
+        self.last = torch.nn.Conv2d(11, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        deep = torch.nn.functional.silu(self.norm(self.down(x)))
+        wide = torch.cat([x, self.up(deep)], 1)
+        return self.last(torch.nn.functional.interpolate(wide, scale_factor=2.0, mode="nearest"))
+
+
+def check_images(dtype: torch.dtype, engine: str, device: str) -> None:
+    torch.manual_seed(0)
+    model = Upscale().to(device, dtype).eval()
+
+    def image(batch: int, height: int, width: int) -> torch.Tensor:
+        return torch.randn(batch, 3, 2 * height, 2 * width, device=device, dtype=dtype)
+
+    shapes = ({0: Dim("batch", min=1, max=4), 2: 2 * Dim("height", min=2, max=13), 3: 2 * Dim("width", min=2, max=13)},)
+    compiled = torchkiln.compile(model, (image(2, 5, 7),), dynamic_shapes=shapes, engine=engine, require_full_compilation=True)
+    assert [segment.kind for segment in compiled.report.segments] == ["engine"]
+    for sizes in ((2, 5, 7), (1, 2, 2), (4, 13, 13), (3, 11, 2), (1, 3, 13)):
+        x = image(*sizes)
+        with torch.no_grad():
+            assert_same(model(x), compiled(x), OpClass.MODEL)
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match="dimension 3"):
+        compiled(image(2, 5, 14))
+
+
+@pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "llama", "t5_encoder"))])
+def test_language_models_on_the_reference_engine(name: str) -> None:
+    check_language(name, torch.float32, "reference", "cpu")
+
+
+def test_images_on_the_reference_engine() -> None:
+    check_images(torch.float32, "reference", "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5_encoder"])
+def test_language_models_on_tensorrt(name: str, dtype: torch.dtype) -> None:
+    check_language(name, dtype, "tensorrt", "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_images_on_tensorrt(dtype: torch.dtype) -> None:
+    check_images(dtype, "tensorrt", "cuda")
