@@ -113,8 +113,9 @@ class ByGroups(nn.Module):
         return y * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
 
 
-@pytest.mark.parametrize("shape", [(6,), (1, 6, 1, 1)], ids=["flat", "shaped"])
-@pytest.mark.parametrize("dynamic", [None, ({0: Dim.DYNAMIC, 2: Dim.DYNAMIC},)], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("shape", "dynamic"), [((6,), None), ((1, 6, 1, 1), ({0: Dim.DYNAMIC, 2: Dim.DYNAMIC},))], ids=["flat", "shaped and dynamic"]
+)
 def test_group_norm(shape: tuple[int, ...], dynamic: Any) -> None:
     net = ByGroups(*shape).eval()
     program = capture(net, (IMAGE,), dynamic)
