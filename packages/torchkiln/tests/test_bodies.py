@@ -243,6 +243,14 @@ def test_segments_with_bodies_run_call_by_call_beside_inductor() -> None:
         assert_same(net(X), compiled(X))
 
 
+def test_numbers_of_bodies_go_to_a_function_but_do_not_overwrite_a_file(tmp_path: Path) -> None:
+    path, tables = tmp_path / "numbers.txt", []
+    torchkiln.explain(Net(branching).eval(), (X,), min_block_size=1, partition_report=str(path))
+    torchkiln.explain(Net(branching).eval(), (X,), min_block_size=1, partition_report=tables.append)
+    assert path.read_text() == tables[0] + "\n"
+    assert len(tables) == 3
+
+
 def test_saving_names_the_operator(tmp_path: Path) -> None:
     compiled = torchkiln.compile(Net(branching).eval(), (X,), **ALL)
     with pytest.raises(torchkiln.PlanError, match="higher-order operator cond"):

@@ -107,11 +107,13 @@ class BodyPartitioner(LevelPartitioner):
     """Divides a graph that a higher-order call runs, again and again or instead of another.
 
     An engine must pay here even where it is the whole graph. Entries of ``torch_executed_modules`` that match none of its modules were
-    meant for others; ``node_overrides`` name calls of the program around it.
+    meant for others; ``node_overrides`` name calls of the program around it, and a report file holds the numbers of that.
     """
 
     def __init__(self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None) -> None:
-        super().__init__(dataclasses.replace(options, node_overrides=()), refused)
+        report = options.partition_report
+        inside = dataclasses.replace(options, node_overrides=(), partition_report=None if isinstance(report, str) else report)
+        super().__init__(inside, refused)
 
     def _executed_modules(self, view: ProgramView) -> dict[torch.fx.Node, str]:
         return find_executed([view.nodes[position] for position in view.operators()], self._options.torch_executed_modules)
