@@ -9,7 +9,7 @@ Usage::
     uv run tools/check_packages.py                                    every package, every check
     uv run tools/check_packages.py --package torchkiln-core           one package
     uv run tools/check_packages.py --python 3.13 --lowest             on another Python, with the lowest versions that it declares
-    uv run tools/check_packages.py --skip types                       without the named checks
+    uv run tools/check_packages.py --skip types --jobs 2              without the named checks, two packages at a time
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,6 +146,7 @@ def build(members: Mapping[str, Package], out: Path) -> dict[str, Path]:
 def check(package: Package, settings: Settings, skipped: frozenset[str]) -> dict[str, str]:
     """Runs the checks of one package in order; what they found by name. Without an install, the checks after it cannot run."""
     found: dict[str, str] = {}
+    started = time.perf_counter()
     for name, run in CHECKS.items():
         if name in skipped:
             found[name] = "skipped"
@@ -157,6 +159,7 @@ def check(package: Package, settings: Settings, skipped: frozenset[str]) -> dict
                 print(f"--- {package.name}: {name} failed\n{failure}", flush=True)
                 found[name] = "FAILED"
     shutil.rmtree(settings.scratch / package.import_name, ignore_errors=True)
+    print(f"{package.name}: {time.perf_counter() - started:.0f} s", flush=True)
     return found
 
 
@@ -172,6 +175,7 @@ def arguments(members: Mapping[str, Package]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Checks that each package stands alone.")
     parser.add_argument("--package", action="append", choices=sorted(members), help="check this package only (may be given again)")
     parser.add_argument("--python", default=f"{sys.version_info.major}.{sys.version_info.minor}", help="Python of the environments")
+    parser.add_argument("--jobs", type=int, default=1, help="packages at a time")
     parser.add_argument("--lowest", action="store_true", help="install the lowest versions that the package declares")
     parser.add_argument("--skip", action="append", default=[], choices=["types", "tests"], help="leave this check out (may be given again)")
     return parser.parse_args()
@@ -182,7 +186,6 @@ def main() -> int:
     members = read_packages()
     options = arguments(members)
     selected = [members[name] for name in options.package or members]
-    rows: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix="torchkiln-check-") as folder:
         scratch = Path(folder)
         try:
@@ -192,10 +195,10 @@ def main() -> int:
             return 1
         resolution = "lowest-direct" if options.lowest else "highest"
         settings = Settings(members, wheels, scratch, options.python, resolution)
-        for package in selected:
-            started = time.perf_counter()
-            rows[package.name] = check(package, settings, frozenset(options.skip))
-            print(f"{package.name}: {time.perf_counter() - started:.0f} s", flush=True)
+        # Those that build on the most others take longest, so they come first where several run at a time.
+        selected.sort(key=lambda package: -len(closure(package, members)))
+        with ThreadPoolExecutor(options.jobs) as pool:
+            rows = dict(pool.map(lambda package: (package.name, check(package, settings, frozenset(options.skip))), selected))
     print(f"\nPython {options.python}, {resolution} versions\n{table(rows)}")
     failed = [name for name, found in rows.items() if "FAILED" in found.values()]
     print(f"failed: {', '.join(failed)}" if failed else f"{len(rows)} packages stand alone")
