@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from torchkiln.logs import warn_once
 from torchkiln_core import BuildError, BuildOptions, Network, Plan, RuntimeOptions
 from torchkiln_core.stages import Engine
 from torchkiln_runtime import ContextSettings, ReferenceEngine, TensorRTLoader, find_library, gpu_support
 
 EngineKind = Literal["tensorrt", "reference"]
-
-_LOG = logging.getLogger("torchkiln")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def choose_engine(options: RuntimeOptions, build: BuildOptions, device: torch.de
             fix="move the model and its arguments to a supported NVIDIA GPU, install torchkiln[rtx] or torchkiln[tensorrt], "
             "or use engine='reference'",
         )
-    _say_once(reason)
+    warn_once(f"{reason}: engine segments run on the reference engine, layer by layer in PyTorch, which is right but not fast")
     return "reference"
 
 
@@ -83,8 +80,3 @@ def _obstacle(build: BuildOptions, device: torch.device) -> str | None:
     if device.type != "cuda":
         return f"the program runs on {device}"
     return gpu_support(library, device, build)
-
-
-@functools.cache
-def _say_once(reason: str) -> None:
-    _LOG.warning("%s: engine segments run on the reference engine, layer by layer in PyTorch, which is right but not fast", reason)

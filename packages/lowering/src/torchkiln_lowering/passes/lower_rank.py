@@ -143,10 +143,10 @@ def _permuted(merger: _Merger, call: OpCall) -> torch.fx.Node | None:
             runs[-1].append(dim)
         else:
             runs.append([dim])
-    sizes = _sizes([math.prod(shape[dim] for dim in run) for run in sorted(runs)])
+    places = sorted(runs)
+    sizes = _sizes([math.prod(shape[dim] for dim in run) for run in places])
     if sizes is None or len(runs) > MAX_RANK:
         return None
-    places = sorted(runs)
     return merger.call(aten.permute.default, merger.reshaped(merger.flat(source), sizes), [places.index(run) for run in runs])
 
 

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 _MANTISSA = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """Bits of an integer that a floating dtype holds exactly."""
-_RESHAPES = frozenset({aten.view.default, aten.reshape.default, aten._unsafe_view.default})
+RESHAPES = frozenset({aten.view.default, aten.reshape.default, aten._unsafe_view.default})
 TRANSPOSES = frozenset({aten.permute.default, aten.transpose.int, aten.t.default})
 """Operators that ``order_of`` knows."""
 
@@ -32,7 +32,7 @@ def merge_transposes(module: torch.fx.GraphModule) -> bool:
 
 def merge_reshapes(module: torch.fx.GraphModule) -> bool:
     """Reshapes a contiguous tensor once."""
-    return _merge(module, _RESHAPES, _one_view)
+    return _merge(module, RESHAPES, _one_view)
 
 
 _Rewrite = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]

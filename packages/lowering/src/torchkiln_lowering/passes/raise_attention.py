@@ -13,13 +13,11 @@ from torchkiln_core.call import OpCall
 from torchkiln_lowering.metadata import known_equal
 from torchkiln_lowering.passes.constants import constant_value
 from torchkiln_lowering.passes.context import added, put
-from torchkiln_lowering.passes.merging import TRANSPOSES, order_of
+from torchkiln_lowering.passes.merging import RESHAPES, TRANSPOSES, order_of
 from torchkiln_lowering.passes.products import is_call, plus, product
 from torchkiln_lowering.passes.statistics import only_reader
 
 aten = torch.ops.aten
-
-_RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
 
 
 def raise_attention(module: torch.fx.GraphModule) -> bool:
@@ -96,9 +94,9 @@ def _read_as_left(softmax: torch.fx.Node) -> torch.fx.Node | None:
     """The product that alone reads the weights, as its left operand; with the view back where it is written as ``bmm`` of views."""
     last = only_reader(softmax, aten.matmul.default, aten.bmm.default)
     if last is None:
-        flat = only_reader(softmax, *_RESHAPES)
+        flat = only_reader(softmax, *RESHAPES)
         inner = None if flat is None else only_reader(flat, aten.bmm.default)
-        last = None if inner is None else only_reader(inner, *_RESHAPES)
+        last = None if inner is None else only_reader(inner, *RESHAPES)
     operands = None if last is None else _operands(last)
     return last if operands is not None and operands[0] is softmax and operands[1] is not softmax else None
 
@@ -108,13 +106,13 @@ def _operands(node: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node] | None
     if is_call(node, aten.matmul.default, aten.bmm.default):
         left, right = node.args
         return (left, right) if isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node) else None
-    flat = node.args[0] if is_call(node, *_RESHAPES) else None
+    flat = node.args[0] if is_call(node, *RESHAPES) else None
     if not isinstance(flat, torch.fx.Node) or not is_call(flat, aten.bmm.default) or len(flat.users) != 1:
         return None
     shape = node.meta["val"].shape
     sources: list[torch.fx.Node] = []
     for view in flat.args:
-        source = view.args[0] if isinstance(view, torch.fx.Node) and is_call(view, *_RESHAPES) else None
+        source = view.args[0] if isinstance(view, torch.fx.Node) and is_call(view, *RESHAPES) else None
         if not isinstance(view, torch.fx.Node) or not isinstance(source, torch.fx.Node):
             return None
         value, whole = view.meta["val"], source.meta["val"]

@@ -10,12 +10,11 @@ import torch.fx
 
 from torchkiln_lowering.metadata import is_contiguous, known_equal, same_layout
 from torchkiln_lowering.passes.context import added, put
+from torchkiln_lowering.passes.merging import RESHAPES
 from torchkiln_lowering.passes.products import is_call
 from torchkiln_lowering.passes.statistics import mean_of, mean_square, only_reader, other_operand, quotients, rooted, variance_of
 
 aten = torch.ops.aten
-
-_RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
 
 
 def raise_layer_norm(module: torch.fx.GraphModule) -> bool:
@@ -44,7 +43,7 @@ def raise_group_norm(module: torch.fx.GraphModule) -> bool:
     changed = False
     for node in [*quotients(module.graph), *module.graph.find_nodes(op="call_function", target=aten.layer_norm.default)]:
         found = _standardized(node) or _plain_layer_norm(node)
-        back = only_reader(node, *_RESHAPES)
+        back = only_reader(node, *RESHAPES)
         if found is None or back is None or not _is_grouping(found, back):
             continue
         image = found.x.args[0]
@@ -98,7 +97,7 @@ def _plain_layer_norm(node: torch.fx.Node) -> _Standardized | None:
 def _is_grouping(found: _Standardized, back: torch.fx.Node) -> bool:
     """Whether ``found`` normalizes ``[N, groups, *]`` made of a contiguous ``[N, C, *]``, and ``back`` has that shape again."""
     grouped = found.x
-    image = grouped.args[0] if is_call(grouped, *_RESHAPES) else None
+    image = grouped.args[0] if is_call(grouped, *RESHAPES) else None
     if not isinstance(image, torch.fx.Node):
         return False
     value, groups = image.meta["val"], grouped.meta["val"]
@@ -119,7 +118,7 @@ def _is_per_channel(shape: Sequence[Any], image: Sequence[Any]) -> bool:
 
 def _flat(module: torch.fx.GraphModule, anchor: torch.fx.Node, parameter: torch.fx.Node, channels: int) -> torch.fx.Node:
     """A parameter per channel as ``[C]``: what it is a view of, where that has this shape."""
-    source = parameter.args[0] if is_call(parameter, *_RESHAPES) else None
+    source = parameter.args[0] if is_call(parameter, *RESHAPES) else None
     for flat in (source, parameter):
         if isinstance(flat, torch.fx.Node) and known_equal(flat.meta["val"].shape, [channels]):
             return flat
