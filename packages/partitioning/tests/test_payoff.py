@@ -128,6 +128,16 @@ def test_flops(capture, oracle):
     assert sum(products.values()) >= 2 * 3 * 3 * 5 * 4
 
 
+def test_flops_of_a_call_with_several_results(capture, oracle):
+    def gradients(image, weight, gradient):
+        settings = ([0], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+        return torch.ops.aten.convolution_backward(gradient, image, weight, *settings)[:2]
+
+    program = capture(gradients, (torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3), torch.rand(1, 4, 6, 6)))
+    (segment,) = describe(LevelPartitioner(options()).partition(program, oracle()))
+    assert segment.flops["convolution_backward"] == 2 * (2 * 4 * 6 * 6 * 3 * 3 * 3)
+
+
 def test_experts_place_single_calls(capture, oracle, check, kinds):
     program = capture(turns, X)
     kept = LevelPartitioner(options(node_overrides=(("sin", "engine"),))).partition(program, oracle("lgamma"))

@@ -147,6 +147,18 @@ def test_sizes_of_unknown_range_do_not_enter_engines(capture, oracle, check):
     check(partition, *args)
 
 
+@pytest.mark.parametrize("number_of", [lambda size: torch.full((), size, dtype=torch.float32), torch.sym_float])
+def test_sizes_of_unknown_range_do_not_enter_engines_behind_what_is_read(capture, oracle, check, number_of):
+    def function(x):
+        return (x.relu() * number_of(torch.nonzero(x).shape[0])).sin()
+
+    args = (torch.tensor([0.0, 1.0, 2.0]),)
+    program = dataclasses.replace(capture(function, args), dims={})
+    partition = LevelPartitioner(ANY_SIZE).partition(program, oracle("nonzero"))
+    assert {item.node: item.rule for item in partition.rejections} == {"nonzero": "no-converter", "mul": "range"}
+    check(partition, *args)
+
+
 def test_number_is_not_read_from_a_tensor_of_unknown_extent(capture, oracle, check):
     def function(x, y):
         found = torch.nonzero(y).float().sum(1, keepdim=True).expand(-1, x.shape[0])
@@ -206,6 +218,21 @@ def test_every_border_has_symbols_and_profiles(capture, oracle):
     marked = {name for name, value in borders.items() if value.data_dependent}
     assert marked
     assert all(str(borders[name].sizes[0]).startswith("u") for name in marked)
+
+
+def test_item_that_an_engine_reads_from_a_shape_comes_from_its_call(capture, oracle, check, kinds):
+    def function(x, n):
+        size = n.item()
+        torch._check(size >= 2)
+        torch._check(size < 100)
+        made = x.expand(size, 3).sin()
+        return made.relu() * size + 1, size
+
+    args = (torch.rand(1, 3), torch.tensor(4))
+    partition = LevelPartitioner(ANY_SIZE).partition(capture(function, args), oracle("sin"))
+    assert kinds(partition) == ["torch", "engine"]
+    assert partition.segments[1].calls == ("aten.relu.default", "aten.mul.Tensor", "aten.add.Tensor")
+    check(partition, *args)
 
 
 def test_python_scalars_pass_between_segments_in_pytorch(capture, oracle, check):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchkiln_core.size import Size
@@ -30,6 +30,10 @@ class Draft:
     replaced: Mapping[int, Literal | DimOf]
     inputs: tuple[int, ...]
     weights: tuple[int, ...]
+
+    def computed(self) -> Iterator[int]:
+        """The nodes of ``body`` that it runs, without the numbers that it reads from somewhere."""
+        return (position for position in self.body if position not in self.replaced)
 
 
 def homes_of(division: Division) -> list[int]:

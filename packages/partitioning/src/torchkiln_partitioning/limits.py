@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torchkiln_core.rejection import Rejection
 from torchkiln_partitioning.classify import reject
 from torchkiln_partitioning.divide import Division
 from torchkiln_partitioning.draft import Draft
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.sizes import Literal, unknown_symbols
+from torchkiln_partitioning.sizes import Literal, Recomputed, unknown_symbols
 from torchkiln_partitioning.view import Role
 
 
@@ -28,13 +30,25 @@ def beyond_limits(division: Division, drafts: tuple[Draft, ...]) -> dict[int, Re
 
 
 def _unranged(placement: Placement) -> dict[int, Rejection]:
-    view = placement.view
     refused: dict[int, Rejection] = {}
     for call, kind in placement.kinds.items():
-        names = dict.fromkeys(name for read in view.reads[call] for name in unknown_symbols(view, read))
-        if kind is Kind.ENGINE and names:
-            refused[call] = reject(view.nodes[call], "range", f"expected sizes of known range, got {', '.join(names)}")
+        names = _unknown_names(placement, call) if kind is Kind.ENGINE else ()
+        if names:
+            refused[call] = reject(placement.view.nodes[call], "range", f"expected sizes of known range, got {', '.join(names)}")
     return refused
+
+
+def _unknown_names(placement: Placement, call: int) -> Iterable[str]:
+    """The symbols of unknown range that a call depends on: in what it reads itself, its copies of cheap calls, and numbers from numbers."""
+    view, recipes = placement.view, placement.recipes.recipes
+    reads = {read: None for position in (call, *placement.copies_for([call])) for read in view.reads[position]}
+    waiting = list(reads)
+    while waiting:
+        position = waiting.pop()
+        if isinstance(recipes.get(position), Recomputed):
+            waiting += [read for read in view.reads[position] if read not in reads]
+            reads.update(dict.fromkeys(view.reads[position]))
+    return dict.fromkeys(name for read in reads for name in unknown_symbols(view, read))
 
 
 def _constant(placement: Placement) -> dict[int, Rejection]:

@@ -57,7 +57,7 @@ def write_segment(name: str, draft: Draft, outputs: Sequence[int], view: Program
         inputs=tuple(nodes[position].name for position in draft.inputs),
         weights=tuple(nodes[position].name for position in draft.weights),
         outputs=tuple(nodes[position].name for position in outputs),
-        calls=tuple(_target(nodes[position]) for position in draft.body if view.roles[position] in (Role.CALL, Role.CHEAP)),
+        calls=tuple(_target(nodes[position]) for position in draft.computed() if view.roles[position] in (Role.CALL, Role.CHEAP)),
     )
 
 

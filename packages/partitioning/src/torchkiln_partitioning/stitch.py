@@ -32,7 +32,7 @@ def stitch(division: Division, drafts: Sequence[Draft]) -> Partition:
     segments: list[Segment] = []
     outputs: list[tuple[int, ...]] = []
     for number, draft in enumerate(drafts):
-        made = tuple(position for position in draft.body if position in used and placement.owners[position] != NOBODY)
+        made = tuple(position for position in draft.computed() if position in used and placement.owners[position] != NOBODY)
         segments.append(write_segment(f"{kind_name(draft.kind)}_{number}", draft, made, view))
         outputs.append(made)
     weights = _stitched_weights(placement, drafts, used | outside)

@@ -11,9 +11,10 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import flop_registry
 
-from torchkiln_core.size import Size, evaluate, size_of, sizes_of, symbols_of
+from torchkiln_core.size import Size, evaluate, sizes_of, symbols_of
 from torchkiln_core.spec import DimRange
 from torchkiln_partitioning.sizes import expression_of
 from torchkiln_partitioning.view import VIEWS, aten, dims_of, is_tensor
@@ -119,10 +120,9 @@ class WorkEstimator:
         size = expression_of(node)
         return node.meta.get("val") if size is None or isinstance(size, int) else self.evaluate(size)
 
-    def _result(self, node: torch.fx.Node) -> tuple[int, ...]:
-        value = node.meta["val"]
-        first = value[0] if isinstance(value, (tuple, list)) else value
-        return tuple(self.evaluate(size_of(size)) for size in first.shape)
+    def _result(self, node: torch.fx.Node) -> Any:
+        """The shape of a call's result, or the shapes of its results, as a formula takes them."""
+        return tree_map_only(torch.Tensor, lambda value: tuple(map(self.evaluate, sizes_of(value.shape))), node.meta["val"])
 
     def evaluate(self, size: Size) -> int:
         """The integer that a size typically is."""
