@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import operator
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -151,7 +152,7 @@ def _failing(kind: str) -> Any:
         if kind == "adds an input":
             with gm.graph.inserting_before(next(iter(gm.graph.nodes))):
                 gm.graph.placeholder("extra").meta["val"] = None
-        first = gm.graph.find_nodes(op="call_function")[0]
+        first = next(node for node in gm.graph.nodes if node.op == "call_function")
         if kind == "reads what comes later":
             first.args = (output.args[0][0], first.args[1])
         if kind == "calls what cannot be called":
@@ -161,32 +162,50 @@ def _failing(kind: str) -> Any:
         if kind == "returns no tuple":
             output.args = (output.args[0][0],)
         if kind == "invalid arguments":
-            gm.graph.find_nodes(op="call_function")[0].args = (gm.graph.find_nodes(op="placeholder")[0], "text")
+            first.args = (first.args[0], "text")
         return gm
 
     return change
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "reason"),
     [
-        "raises",
-        "returns nothing",
-        "drops a result",
-        "returns another dtype",
-        "adds an input",
-        "invalid arguments",
-        "reads what comes later",
-        "calls what cannot be called",
-        "leaves out an argument",
-        "returns no tuple",
+        ("raises", "no luck"),
+        ("returns nothing", "expected the pass to return a GraphModule"),
+        ("drops a result", "expected 1 results, got 0(?s:.*)fix: "),
+        ("returns another dtype", r"expected float32\[3\] on cpu, got int32\[3\] on cpu(?s:.*)fix: "),
+        ("adds an input", r"expected \['args_0', 'args_1'\], got \['extra', 'args_0', 'args_1'\](?s:.*)fix: "),
+        ("invalid arguments", "its arguments are not valid"),
+        ("reads what comes later", "used before it has been defined"),
+        ("calls what cannot be called", "Callable is expected"),
+        ("leaves out an argument", "missing value for argument 'other'"),
+        ("returns no tuple", "expected a flat tuple, got a single value(?s:.*)fix: "),
     ],
 )
-def test_errors_name_the_pass(kind: str) -> None:
+def test_errors_name_the_pass(kind: str, reason: str) -> None:
     pipeline = Pipeline((Pass("one", lambda gm: False), Pass.from_function(_failing(kind), name="bad")))
-    with pytest.raises(LoweringError, match=r"pass bad failed after passes \[one\]") as caught:
+    with pytest.raises(LoweringError, match=rf"pass bad failed after passes \[one\]: .*{reason}") as caught:
         AtenLowering(pipeline=pipeline).lower(program(), Oracle())
     assert any("graph before bad" in note for note in caught.value.__notes__)
+
+
+def test_each_pass_infers_what_it_changes_anew() -> None:
+    def cast(dtype: torch.dtype) -> Any:
+        def change(gm: torch.fx.GraphModule) -> bool:
+            [old] = gm.graph.find_nodes(op="call_function", target=aten.max.dim)
+            with gm.graph.inserting_before(old):
+                values = gm.graph.call_function(aten._to_copy.default, (gm.graph.find_nodes(op="placeholder")[0],), {"dtype": dtype})
+                old.replace_all_uses_with(gm.graph.call_function(aten.max.dim, (values, 1)))
+            return True
+
+        return change
+
+    given = whole(lambda x: aten._to_copy.default(x.max(1).values, dtype=torch.float32), (torch.randn(2, 3, dtype=torch.float64),))
+    pipeline = Pipeline((Pass("one", cast(torch.float16)), Pass("two", cast(torch.bfloat16))))
+    lowered = AtenLowering(pipeline=pipeline).lower(given, Oracle())
+    [part] = lowered.module.graph.find_nodes(op="call_function", target=operator.getitem)
+    assert part.meta["val"].dtype == torch.bfloat16
 
 
 def test_two_threads_never_see_each_others_pipeline() -> None:

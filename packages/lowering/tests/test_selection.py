@@ -163,6 +163,16 @@ def test_users_failing_decomposition_is_named() -> None:
         AtenLowering(decompositions=table).lower(program, Oracle())
 
 
+def test_a_constant_that_a_decomposition_closes_over_keeps_its_shape() -> None:
+    two = torch.tensor([2.0])
+    table = standard_decompositions().extended({aten.lgamma.default: lambda x: aten.mul.Tensor(x, two)})
+    lowered = AtenLowering(decompositions=table).lower(whole(torch.lgamma, (torch.randn(2, 3),)), Oracle(aten.full.default))
+    [constant] = [node for node in lowered.module.graph.nodes if node.target in (aten.full.default, aten.mul.Tensor)][:1]
+    assert constant.meta["val"].shape == (1,)
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(run(lowered, x)[0], 2 * x)
+
+
 def test_wrong_dtype_of_a_decomposition_keeps_the_call() -> None:
     table = standard_decompositions().extended({aten.lgamma.default: lambda x: aten._to_copy.default(x, dtype=torch.float16)})
     lowered = AtenLowering(decompositions=table).lower(whole(torch.lgamma, (torch.randn(3),)), Oracle())

@@ -21,6 +21,7 @@ from torchkiln_lowering.snapshot import Snapshot
 from torchkiln_lowering.trace import signature_of, without_new_guards
 
 _PLACE = ("stack_trace", "nn_module_stack")
+_SAME_RESULTS = "a pass must keep every result's dtype, device and shape, in order"
 Check = Callable[[Pass, torch.fx.Graph, torch.fx.GraphModule], None]
 """Compares the graph before and after a pass; raises what is wrong."""
 
@@ -83,10 +84,9 @@ def copied_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
 
 def pass_error(name: str, done: list[str], before: Snapshot, error: Exception) -> LoweringError:
     """An error that says which pass failed, what ran before it, and carries the graph that it got."""
-    node = error.node if isinstance(error, LoweringError) else None
-    where = error.where if isinstance(error, LoweringError) else None
-    reason = error.message if isinstance(error, LoweringError) else f"{type(error).__name__}: {error}"
-    failure = LoweringError(f"pass {name} failed after passes [{', '.join(done)}]: {reason}", node=node, where=where)
+    own = error if isinstance(error, LoweringError) else LoweringError(f"{type(error).__name__}: {error}")
+    message = f"pass {name} failed after passes [{', '.join(done)}]: {own.message}"
+    failure = LoweringError(message, node=own.node, where=own.where, fix=own.fix)
     failure.add_note(f"graph before {name}:\n{before}")
     return failure
 
@@ -135,11 +135,11 @@ def _check_outputs(graph: torch.fx.Graph, before: Snapshot) -> None:
         raise LoweringError("output: expected a flat tuple, got a single value", fix="return every result in a tuple, as before")
     new = results(graph)
     if len(new) != len(before.results):
-        raise LoweringError(f"output: expected {len(before.results)} results, got {len(new)}")
+        raise LoweringError(f"output: expected {len(before.results)} results, got {len(new)}", fix=_SAME_RESULTS)
     for index, (mine, theirs) in enumerate(zip(new, before.results, strict=True)):
         value = mine.meta["val"] if isinstance(mine, torch.fx.Node) else mine
         if not same_kind(value, theirs):
-            raise LoweringError(f"output {index}: expected {describe(theirs)}, got {describe(value)}")
+            raise LoweringError(f"output {index}: expected {describe(theirs)}, got {describe(value)}", fix=_SAME_RESULTS)
 
 
 def _infer(module: torch.fx.GraphModule, before: Snapshot, known: dict[Any, Any]) -> None:
@@ -171,7 +171,9 @@ def _is_inferred(node: torch.fx.Node) -> bool:
 
 
 def _known_result(node: torch.fx.Node, known: dict[Any, Any]) -> Any:
-    key = signature_of(node) if isinstance(node.target, OpOverload) and all("val" in item.meta for item in node.all_input_nodes) else node
+    if not isinstance(node.target, OpOverload) or not all("val" in item.meta for item in node.all_input_nodes):
+        return _fake_result(node)
+    key = signature_of(node)
     if key not in known:
         known[key] = _fake_result(node)
     return known[key]

@@ -70,10 +70,10 @@ class CallTracer:
         self._done: dict[Any, torch.fx.GraphModule | None] = {}
 
     def trace(self, rule: Decomposition, node: torch.fx.Node) -> torch.fx.GraphModule | None:
-        """The decomposition of a call, flat and functional, or ``None`` when PyTorch's cannot be traced (the reason is logged).
+        """The decomposition of a call, flat and functional, or ``None`` when torchkiln's or PyTorch's cannot be traced; a log says why.
 
         Raises:
-            LoweringError: One of our or the user's decompositions fails.
+            LoweringError: One of the user's decompositions fails.
         """
         key = (rule.function, rule.origin, signature_of(node))
         if key not in self._done:
@@ -107,7 +107,7 @@ class CallTracer:
         module = self._record(run, sources, composites=rule.origin != "composite")
         if _mutates(module.graph):
             module = self._record(dispatch_functionalize(run), sources, composites=False)
-        _inline_constants(module)
+        _inline_constants(module, self._mode)
         _correct(module.graph, self._mode)
         _check(module.graph)
         return module
@@ -147,16 +147,18 @@ def _mutates(graph: torch.fx.Graph) -> bool:
     return any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.nodes)
 
 
-def _inline_constants(module: torch.fx.GraphModule) -> None:
+def _inline_constants(module: torch.fx.GraphModule, mode: FakeTensorMode) -> None:
     """Writes one-element tensors that the decomposition made as ``full``; a program holds other constants as weights only."""
     for node in list(module.graph.find_nodes(op="get_attr")):
         constant = getattr(module, str(node.target))
         if not isinstance(constant, torch.Tensor) or isinstance(constant, FakeTensor) or constant.numel() != 1:
             raise _NotTraceable(f"it makes a constant {node.target} that is no scalar")
+        args = list(constant.shape), constant.item()
+        settings: dict[str, Any] = {"dtype": constant.dtype, "device": constant.device, "pin_memory": False}
         with module.graph.inserting_before(node):
-            settings: dict[str, Any] = {"dtype": constant.dtype, "device": constant.device, "pin_memory": False}
-            full = module.graph.call_function(torch.ops.aten.full.default, (list(constant.shape), constant.item()), settings)
-        full.meta["val"] = next(iter(node.users)).meta["val"] if node.users else None
+            full = module.graph.call_function(torch.ops.aten.full.default, args, settings)
+        with without_new_guards(mode):
+            full.meta["val"] = torch.ops.aten.full.default(*args, **settings)
         node.replace_all_uses_with(full)
         module.graph.erase_node(node)
 
