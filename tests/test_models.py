@@ -17,15 +17,23 @@ from torchkiln_testing import OpClass, assert_same
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 ALL = list(itertools.product(EXAMPLES, DTYPES, [1, 3], ["aot", "jit"]))
 """Every model in every dtype, with one and several examples, by both entry points."""
-ALWAYS = ("small_conv_net", "bert", "minilm")
+EVERY_WAY = ("small_conv_net",)
 """Models that run so in the default tests as well."""
-OFTEN = (("fp32", 3, "aot"), ("fp16", 1, "jit"))
+USUAL = (("fp32", 3, "aot"), ("fp16", 1, "jit"))
 """How the others run there."""
+OTHERWISE = {
+    "swin_t": (("fp32", 3, "aot"),),
+    "vit_b_16": (("fp16", 1, "jit"),),
+    "vit_tiny_patch16_224": (("fp32", 3, "aot"),),
+    "efficientnet_b0": (("fp32", 3, "aot"),),
+    "bert": (*USUAL, ("bf16", 3, "jit"), ("bf16", 1, "aot")),
+}
+"""Models that torch takes long to export or to trace, and one that runs in every dtype."""
 
 
 def row(name: str, *how: Any) -> Any:
-    marks = () if name in ALWAYS or how in OFTEN else pytest.mark.slow
-    return pytest.param(name, *how, marks=marks, id="-".join(map(str, (name, *how))))
+    usual = name in EVERY_WAY or how in OTHERWISE.get(name, USUAL)
+    return pytest.param(name, *how, marks=() if usual else pytest.mark.slow, id="-".join(map(str, (name, *how))))
 
 
 SENTENCES = [

@@ -10,6 +10,7 @@ Usage::
     uv run tools/check_packages.py --package torchkiln-core           one package
     uv run tools/check_packages.py --python 3.13 --lowest             on another Python, with the lowest versions that it declares
     uv run tools/check_packages.py --skip types --jobs 2              without the named checks, two packages at a time
+    uv run tools/check_packages.py --every 5                          each fifth test only
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What every check shares: the members, their wheels, the scratch folder, and how to resolve."""
+    """What every check shares: the members, their wheels, the scratch folder, how to resolve, and that each ``every``-th test runs."""
 
     members: Mapping[str, Package]
     wheels: Mapping[str, Path]
     scratch: Path
     python: str
     resolution: str
+    every: int
 
     def environment(self, package: Package) -> Path:
         """Folder of the package's virtual environment."""
@@ -116,7 +118,7 @@ def check_tests(package: Package, settings: Settings) -> str:
     shutil.copytree(package.folder / "tests", tests, ignore=shutil.ignore_patterns("__pycache__"))
     for shared in ("pyproject.toml", "conftest.py"):
         shutil.copy(ROOT / shared, copy / shared)
-    output = _call(settings.interpreter(package), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), cwd=copy)
+    output = _call(settings.interpreter(package), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--every={settings.every}", str(tests), cwd=copy)
     return output.strip().splitlines()[-1].strip("= ")
 
 
@@ -176,6 +178,7 @@ def arguments(members: Mapping[str, Package]) -> argparse.Namespace:
     parser.add_argument("--package", action="append", choices=sorted(members), help="check this package only (may be given again)")
     parser.add_argument("--python", default=f"{sys.version_info.major}.{sys.version_info.minor}", help="Python of the environments")
     parser.add_argument("--jobs", type=int, default=1, help="packages at a time")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="run each Nth test only; all are imported and collected")
     parser.add_argument("--lowest", action="store_true", help="install the lowest versions that the package declares")
     parser.add_argument("--skip", action="append", default=[], choices=["types", "tests"], help="leave this check out (may be given again)")
     return parser.parse_args()
@@ -194,7 +197,7 @@ def main() -> int:
             print(failure)
             return 1
         resolution = "lowest-direct" if options.lowest else "highest"
-        settings = Settings(members, wheels, scratch, options.python, resolution)
+        settings = Settings(members, wheels, scratch, options.python, resolution, options.every)
         # Those that build on the most others take longest, so they come first where several run at a time.
         selected.sort(key=lambda package: -len(closure(package, members)))
         with ThreadPoolExecutor(options.jobs) as pool:
