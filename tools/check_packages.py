@@ -118,7 +118,9 @@ def check_tests(package: Package, settings: Settings) -> str:
     shutil.copytree(package.folder / "tests", tests, ignore=shutil.ignore_patterns("__pycache__"))
     for shared in ("pyproject.toml", "conftest.py"):
         shutil.copy(ROOT / shared, copy / shared)
-    output = _call(settings.interpreter(package), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--every={settings.every}", str(tests), cwd=copy)
+    output = _call(
+        settings.interpreter(package), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--every={settings.every}", str(tests), cwd=copy
+    )
     return output.strip().splitlines()[-1].strip("= ")
 
 
