@@ -91,6 +91,17 @@ def test_specs(net):
     assert net.dim(7) == 7
 
 
+def test_a_number_divided_by_a_size_has_a_range_without_0():
+    symbols = Symbols({"n": 5})
+    net = symbols.network()
+    n = str(symbols.size("n"))
+    net.dims = {n: DimRange(n, 0, 0, 8)}
+    dim = net.dim(symbols.size("64//n"))
+    assert (dim.min, dim.opt, dim.max) == (8, 64, 64)
+    with pytest.raises(InternalError, match="no bounds"):
+        net.dim(symbols.size("64//(n - 1)"))
+
+
 def test_the_range_of_an_expression():
     symbols = Symbols({"n": 5, "m": 4})
     net = symbols.network()

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchkiln_partitioning.levels import Dependencies, Kind, assign_levels, best_levels, segment_counts
-from torchkiln_partitioning.refine import Transfer, crossing_bytes, settle
+from torchkiln_partitioning.refine import Transfer, settle
 
 KINDS = st.sampled_from([Kind.ENGINE, Kind.TORCH, Kind.ENGINE, Kind.TORCH, Kind.FREE])
 
@@ -47,6 +47,17 @@ def check_valid(graph, levels):
         assert all(levels[other] <= levels[vertex] for other in before)
         if graph.kinds[vertex] is not Kind.FREE:
             assert by_level.setdefault(levels[vertex], graph.kinds[vertex]) is graph.kinds[vertex]
+
+
+def crossing_bytes(transfers, levels):
+    """Bytes that cross borders: each tensor counts once per segment that reads it and does not make it."""
+    total = 0
+    for transfer in transfers:
+        readers = {levels[consumer] for consumer in transfer.consumers}
+        if transfer.producer is not None:
+            readers.discard(levels[transfer.producer])
+        total += transfer.num_bytes * len(readers)
+    return total
 
 
 @settings(deadline=None, max_examples=300)

@@ -188,6 +188,21 @@ def test_input_specs_bound_expressions(capture, oracle):
     assert spec.shape[1] == 3
 
 
+def test_sizes_without_bounds_do_not_enter_engines(capture, oracle, check):
+    def function(x):
+        return torch.lgamma(torch.arange(64 // (x.shape[0] - 1)) + 1).cos(), x.relu()
+
+    program = capture(function, (torch.rand(4, 3),), ({0: Dim("b", min=3, max=8)},))
+    (symbol,) = program.dims
+    partition = LevelPartitioner(ANY_SIZE).partition(program, oracle("lgamma"))
+    assert [item.rule for item in partition.rejections] == ["no-converter"]
+    program = dataclasses.replace(program, dims={symbol: DimRange(symbol, 1, 4, 8)})
+    partition = LevelPartitioner(ANY_SIZE).partition(program, oracle("lgamma"))
+    assert {item.node: item.rule for item in partition.rejections}["cos"] == "range"
+    assert any(None in value.dims for item in describe(partition) for value in item.outputs)
+    check(partition, torch.rand(5, 3))
+
+
 @pytest.mark.parametrize("batch", [2, 7])
 def test_number_of_a_literal_size(capture, oracle, check, batch):
     def function(x):

@@ -74,6 +74,17 @@ def test_dynamic_dimensions_share_their_symbol_and_their_range() -> None:
         compiled(torch.randn(6, 3), torch.randn(6, 3))
 
 
+def test_a_number_may_be_divided_by_a_dimension_that_declares_no_minimum() -> None:
+    class Share(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.erfinv(torch.arange(64 // x.shape[0]) / 100.0).cos()
+
+    compiled = torchkiln.compile(Share(), (X,), dynamic_shapes=({0: Dim("b", max=8)},), engine="reference", min_block_size=1)
+    assert [segment.kind for segment in compiled.report.segments] == ["engine", "torch", "engine"]
+    for rows in (1, 8):
+        assert_same(Share()(torch.zeros(rows, 3)), compiled(torch.zeros(rows, 3)))
+
+
 def test_inputs_describe_arguments_by_shape() -> None:
     description = torchkiln.Input(min_shape=(1, 3), opt_shape=(4, 3), max_shape=(8, 3))
     compiled = torchkiln.compile(torch.nn.Softmax(-1), inputs=[description], engine="reference", min_block_size=1)

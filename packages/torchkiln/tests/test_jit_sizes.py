@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,13 +12,7 @@ from torch._dynamo.utils import counters
 import torchkiln
 from torchkiln_testing import OpClass, assert_same
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    counters.clear()
-    yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Net(torch.nn.Module):
@@ -28,20 +22,6 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.linear(x)).reshape(-1) * x.shape[0]
-
-
-@pytest.fixture
-def reports() -> list[torchkiln.Report]:
-    return []
-
-
-@pytest.fixture
-def jit(reports: list[torchkiln.Report]) -> Callable[..., Any]:
-    def compile_it(model: Any, options: dict[str, Any] | None = None, **keywords: Any) -> Any:
-        settings = {"engine": "reference", "min_block_size": 1, "on_report": reports.append, **(options or {})}
-        return torch.compile(model, backend="torchkiln", options=settings, **keywords)
-
-    return compile_it
 
 
 def check(net: Any, compiled: Any, rows: int, bounds: tuple[int, int] | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,12 +15,7 @@ from torchkiln.specializing import StaticEngines
 from torchkiln_core import BuildError
 from torchkiln_testing import OpClass, assert_same
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Net(torch.nn.Module):

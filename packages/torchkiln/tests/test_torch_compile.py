@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,28 +23,7 @@ from torchkiln_converters.support import FLOATS
 from torchkiln_core import ConversionError, Network, Options, Value
 from torchkiln_testing import OpClass, assert_same
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
-@pytest.fixture
-def reports() -> list[torchkiln.Report]:
-    return []
-
-
-@pytest.fixture
-def jit(reports: list[torchkiln.Report]) -> Callable[..., Any]:
-    """``torch.compile`` with this backend, counting compiled graphs in ``reports``."""
-
-    def compile_it(model: Any, options: dict[str, Any] | None = None, **keywords: Any) -> Any:
-        settings = {"engine": "reference", "min_block_size": 1, "on_report": reports.append, **(options or {})}
-        return torch.compile(model, backend="torchkiln", options=settings, **keywords)
-
-    return compile_it
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Net(torch.nn.Module):

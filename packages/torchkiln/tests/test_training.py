@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,25 +17,8 @@ Reports = list[torchkiln.Report]
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
+def _seeded(fresh_dynamo: None) -> None:
     torch.manual_seed(0)
-    yield
-    torch.compiler.reset()
-
-
-@pytest.fixture
-def reports() -> Reports:
-    return []
-
-
-@pytest.fixture
-def jit(reports: Reports) -> Callable[..., Any]:
-    def compile_it(model: Any, **options: Any) -> Any:
-        settings = {"engine": "reference", "min_block_size": 1, "on_report": reports.append, **options}
-        return torch.compile(model, backend="torchkiln", options=settings)
-
-    return compile_it
 
 
 class Net(torch.nn.Module):
@@ -72,7 +55,7 @@ def test_steps_of_an_optimizer_are_those_of_eager(
     monkeypatch.setattr(SegmentCompiler, "compile", lambda self, *args: made.append("engine") or compile_segment(self, *args))
     net = Net()
     twin = copy.deepcopy(net)
-    assert_same(torch.tensor(train(net, net)), torch.tensor(train(jit(twin, weights=weights), twin)), OpClass.MODEL)
+    assert_same(torch.tensor(train(net, net)), torch.tensor(train(jit(twin, {"weights": weights}), twin)), OpClass.MODEL)
     assert_same(dict(net.state_dict()), dict(twin.state_dict()), OpClass.MODEL)
     # What is trained enters engines as input: a step builds nothing anew.
     assert len(reports) == 1

@@ -76,20 +76,23 @@ def statically_equal(left: Size, right: Size, fake_mode: FakeTensorMode) -> bool
     return None if verdict not in (sympy.true, sympy.false) else bool(verdict)
 
 
-def range_of(size: sympy.Expr, dims: Mapping[str, DimRange]) -> DimRange:
-    """Bounds of an expression over symbols with known ranges; ``opt`` is its value at the symbols' ``opt``.
+def range_of(size: sympy.Expr, dims: Mapping[str, DimRange]) -> DimRange | None:
+    """Bounds of an expression over symbols with known ranges, with its value at the symbols' ``opt``; ``None`` where it has none.
 
-    Raises:
-        InternalError: The bounds are not finite integers.
+    A range that begins at 0 counts from 1 where only that has bounds: no call has a size that is a number divided by 0.
     """
-    ranges = {
-        symbol: ValueRanges(sympy.Integer(dims[symbol.name].min), sympy.Integer(dims[symbol.name].max)) for symbol in size.free_symbols
-    }
-    bounds = bound_sympy(size, ranges)
-    opt = evaluate(size, {name: dims[name].opt for name in symbols_of(size)})
-    if not (bounds.lower.is_Integer and bounds.upper.is_Integer):
-        raise InternalError(f"size {size}: bounds {bounds} are not integers")
-    return DimRange(format_size(size), max(0, int(bounds.lower)), opt, int(bounds.upper))
+    for least in (0, 1):
+        values = {name: max(dims[name].opt, least) for name in symbols_of(size)}
+        ranges = {
+            symbol: ValueRanges(*(sympy.Integer(max(bound, least)) for bound in (dims[symbol.name].min, dims[symbol.name].max)))
+            for symbol in size.free_symbols
+        }
+        bounds = bound_sympy(size, ranges)
+        if bounds.lower.is_Integer and bounds.upper.is_Integer:
+            low = max(0, int(bounds.lower))
+            high = max(low, int(bounds.upper))
+            return DimRange(format_size(size), low, min(max(evaluate(size, values), low), high), high)
+    return None
 
 
 def fake_mode_of(tensor: torch.Tensor) -> FakeTensorMode:

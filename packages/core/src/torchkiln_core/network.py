@@ -243,14 +243,17 @@ class Network:
         """The range of ``size``, from the ranges of its symbols.
 
         Raises:
-            InternalError: A symbol has no range.
+            InternalError: A symbol has no range, or the size has no bounds.
         """
         if isinstance(size, int):
             return size
         missing = [name for name in symbols_of(size) if name not in self.dims]
         if missing:
             raise InternalError(f"size {size}: no range for {', '.join(missing)}")
-        return range_of(size, self.dims)
+        found = range_of(size, self.dims)
+        if found is None:
+            raise InternalError(f"size {size}: no bounds for {self.dims}")
+        return found
 
     def symbolic_int(self, size: Size) -> int | torch.SymInt:
         """``size`` as the integer that fake tensors take."""

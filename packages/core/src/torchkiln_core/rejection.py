@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torchkiln_core.call import OpCall
+import torch.fx
+
+from torchkiln_core.call import OpCall, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,14 @@ class Rejection:
         """A rejection of ``call``."""
         return Rejection(target_name(call.target), call.node.name, rule, message, call.where)
 
+    @staticmethod
+    def of_node(node: torch.fx.Node, rule: str, message: str) -> Rejection:
+        """A rejection of a node, also of one that an ``OpCall`` cannot describe."""
+        return Rejection(target_name(node.target), node.name, rule, message, source_of(node))
+
 
 @functools.lru_cache(maxsize=4096)
-def target_name(target: Callable[..., Any]) -> str:
+def target_name(target: Callable[..., Any] | str) -> str:
     """Name of an operator as users write it, such as ``aten.relu.default``."""
     text = str(target)
     return text if not text.startswith("<") else getattr(target, "__name__", text)

@@ -97,6 +97,12 @@ def bind_sizes(sizes: Iterable[Size], values: Iterable[int]) -> dict[sympy.Expr,
     return known
 
 
+def bound_symbols(sizes: Iterable[Size], values: Iterable[int]) -> dict[str, int]:
+    """The value of each symbol that one of ``sizes`` determines where they have the given values."""
+    known = bind_sizes(sizes, values)
+    return {size.name: int(value) for size, value in known.items() if isinstance(size, sympy.Symbol) and value.is_Integer}
+
+
 def evaluate_bound(size: Size, known: Mapping[sympy.Expr, sympy.Expr]) -> int:
     """The integer that ``size`` is where expressions are worth what ``bind_sizes`` found.
 

@@ -2,6 +2,7 @@
 
 from torchkiln_partitioning.cost import CostModel, SegmentWork
 from torchkiln_partitioning.describe import BorderTensor, SegmentDescription, describe, is_operator
+from torchkiln_partitioning.effects import graphs_of
 from torchkiln_partitioning.executed_modules import module_stack
 from torchkiln_partitioning.partitioner import BodyPartitioner, LevelPartitioner
 from torchkiln_partitioning.shapes import input_specs
@@ -14,6 +15,7 @@ __all__ = [
     "SegmentDescription",
     "SegmentWork",
     "describe",
+    "graphs_of",
     "input_specs",
     "is_operator",
     "module_stack",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
-from torchkiln_core.call import OpCall, source_of
-from torchkiln_core.rejection import Rejection, SupportOracle, target_name
+from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_partitioning.effects import Effect
 from torchkiln_partitioning.executed_ops import ExecutedOps
 from torchkiln_partitioning.levels import Kind
@@ -32,12 +32,6 @@ class Refusals:
     in_modules: Mapping[torch.fx.Node, str]
     earlier: Mapping[str, Rejection]
     overridden: Mapping[int, Kind]
-
-
-def reject(node: torch.fx.Node, rule: str, message: str) -> Rejection:
-    """A rejection of a node, also of one that an ``OpCall`` cannot describe."""
-    target = target_name(node.target) if callable(node.target) else str(node.target)
-    return Rejection(target, node.name, rule, message, source_of(node))
 
 
 def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, refusals: Refusals) -> dict[int, Rejection]:
@@ -70,17 +64,17 @@ def _by_user(position: int, view: ProgramView, refusals: Refusals) -> Rejection 
     """What the user keeps in PyTorch, and what could not be built before."""
     node = view.nodes[position]
     if node.target in refusals.executed:
-        return reject(node, "torch-executed-op", "torch_executed_ops keeps the operator in PyTorch")
+        return Rejection.of_node(node, "torch-executed-op", "torch_executed_ops keeps the operator in PyTorch")
     if node in refusals.in_modules:
-        return reject(node, "torch-executed-module", f"torch_executed_modules keeps {refusals.in_modules[node]} in PyTorch")
+        return Rejection.of_node(node, "torch-executed-module", f"torch_executed_modules keeps {refusals.in_modules[node]} in PyTorch")
     if refusals.overridden.get(position) is Kind.TORCH:
-        return reject(node, "node-override", "node_overrides keeps the call in PyTorch")
+        return Rejection.of_node(node, "node-override", "node_overrides keeps the call in PyTorch")
     # A segment that failed has calls besides its copies of cheap ones, whose other copies may well build.
     return refusals.earlier.get(node.name) if view.roles[position] is Role.CALL else None
 
 
 def _by_effect(node: torch.fx.Node, effect: Effect) -> Rejection:
-    return reject(node, "effect", f"expected a call that only computes its result, got one that {effect.value}")
+    return Rejection.of_node(node, "effect", f"expected a call that only computes its result, got one that {effect.value}")
 
 
 class _TensorRefusals:
@@ -104,14 +98,14 @@ class _TensorRefusals:
         tensors = [tensor for value in values for tensor in _tensors(view.nodes[value])]
         devices = sorted({str(tensor.device) for value in values if not self._embedded(value) for tensor in _tensors(view.nodes[value])})
         if len(devices) > 1:
-            return reject(node, "device", f"expected tensors on one device, got {', '.join(devices)}")
+            return Rejection.of_node(node, "device", f"expected tensors on one device, got {', '.join(devices)}")
         if devices and devices != [str(home)]:
-            return reject(node, "device", f"expected tensors on {home}, where the program's engines run, got {devices[0]}")
+            return Rejection.of_node(node, "device", f"expected tensors on {home}, where the program's engines run, got {devices[0]}")
         for tensor in tensors:
             if tensor.layout != torch.strided:
-                return reject(node, "layout", f"expected dense tensors, got {tensor.layout}")
+                return Rejection.of_node(node, "layout", f"expected dense tensors, got {tensor.layout}")
             if tensor.is_complex():
-                return reject(node, "complex", f"expected real tensors, got {tensor.dtype}")
+                return Rejection.of_node(node, "complex", f"expected real tensors, got {tensor.dtype}")
         return None
 
     def _embedded(self, position: int) -> bool:
@@ -136,14 +130,14 @@ def _by_numbers(position: int, view: ProgramView, recipes: SizeRecipes) -> Rejec
     for result in parts if isinstance(node.meta["val"], (tuple, list)) else [position]:
         if view.sizes[result] is None:
             value = view.nodes[result].meta["val"]
-            return reject(node, "symint", f"expected tensors as results, got {type(value).__name__} {value}")
+            return Rejection.of_node(node, "symint", f"expected tensors as results, got {type(value).__name__} {value}")
     for other in view.reads[position]:
         if view.roles[other] is Role.ATTRIBUTE or view.sizes[other] is not None:
             continue
         if not recipes.usable_by(other, position):
             value = view.nodes[other].meta.get("val")
             got = f"{view.nodes[other].name} ({type(value).__name__} {value})"
-            return reject(node, "symint", f"expected a number that the shape of an earlier tensor holds, got {got}")
+            return Rejection.of_node(node, "symint", f"expected a number that the shape of an earlier tensor holds, got {got}")
     return None
 
 

@@ -14,7 +14,7 @@ from torchkiln_core.partition import Partition, Segment
 from torchkiln_core.size import Size
 from torchkiln_core.spec import Dim, DimRange
 from torchkiln_partitioning.cost import Content, SegmentWork, measure
-from torchkiln_partitioning.shapes import dim_of, unranged_symbols
+from torchkiln_partitioning.shapes import dim_of
 from torchkiln_partitioning.view import CHECKS, SIZE_READERS, dims_of, is_tensor
 from torchkiln_partitioning.work import WorkEstimator
 
@@ -27,7 +27,7 @@ class BorderTensor:
         name: The program value.
         dtype: Its dtype.
         sizes: Its shape ``[*]``, as expressions over the symbols of the program.
-        dims: The same with the range of each dimension, ``None`` where it depends on data and has no range.
+        dims: The same with the range of each dimension, ``None`` where it has none.
         num_bytes: Bytes at the sizes that the program is tuned for.
     """
 
@@ -79,5 +79,5 @@ def _describe(segment: Segment, dims: Mapping[str, DimRange], estimator: WorkEst
 
 def _border(node: torch.fx.Node, dims: Mapping[str, DimRange], estimator: WorkEstimator) -> BorderTensor:
     sizes = dims_of(node)
-    ranges = tuple(None if unranged_symbols((size,), dims) else dim_of(size, dims, node.name) for size in sizes)
+    ranges = tuple(dim_of(size, dims) for size in sizes)
     return BorderTensor(node.name, node.meta["val"].dtype, sizes, ranges, estimator.bytes_of(node))

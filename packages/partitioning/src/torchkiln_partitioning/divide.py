@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchkiln_core.rejection import Rejection
-from torchkiln_partitioning.effects import bodies_of, calls_inside
+from torchkiln_partitioning.effects import calls_inside, graphs_of
 from torchkiln_partitioning.levels import Kind, best_levels
 from torchkiln_partitioning.placement import CallGraph, Placement, depend
 from torchkiln_partitioning.refine import Transfer, settle
@@ -66,7 +66,7 @@ def call_count(placement: Placement, calls: Sequence[int]) -> int:
         node, module = view.nodes[call], view.program.module
         inner = calls_inside(node, module)
         # A call that runs graphs counts as what is in them.
-        total += len(inner) - sum(bool(bodies_of(*each)) for each in [(node, module), *inner])
+        total += len(inner) - sum(bool(graphs_of(*each)) for each in [(node, module), *inner])
     return total
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 from typing import Any
 
 import torch
@@ -56,11 +57,11 @@ def _effect_of(node: torch.fx.Node, module: torch.nn.Module) -> Effect | None:
     return next((effect for effect in Effect if effect in inner), None)
 
 
-def bodies_of(node: torch.fx.Node, module: torch.nn.Module) -> list[torch.fx.GraphModule]:
-    """The graphs that a higher-order call runs."""
+def graphs_of(node: torch.fx.Node, module: torch.nn.Module) -> dict[str, torch.fx.GraphModule]:
+    """The graphs that a higher-order call of the graph of ``module`` runs, by name."""
     names = [str(read.target) for read in node.all_input_nodes if read.op == "get_attr" and node.op == "call_function"]
-    values = [attribute(module, name) for name in names]
-    return [value for value in values if isinstance(value, torch.fx.GraphModule)]
+    values = {name: operator.attrgetter(name)(module) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, torch.fx.GraphModule)}
 
 
 def calls_inside(node: torch.fx.Node, module: torch.nn.Module) -> list[tuple[torch.fx.Node, torch.nn.Module]]:
@@ -68,19 +69,11 @@ def calls_inside(node: torch.fx.Node, module: torch.nn.Module) -> list[tuple[tor
     found: list[tuple[torch.fx.Node, torch.nn.Module]] = []
     waiting = [(node, module)]
     while waiting:
-        for body in bodies_of(*waiting.pop()):
+        for body in graphs_of(*waiting.pop()).values():
             calls: list[tuple[torch.fx.Node, torch.nn.Module]] = [(part, body) for part in body.graph.nodes if part.op == "call_function"]
             found += calls
             waiting += calls
     return found
-
-
-def attribute(module: torch.nn.Module, name: str) -> Any:
-    """The attribute of a module by its dotted name."""
-    value: Any = module
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def _own_effect(node: torch.fx.Node) -> Effect | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from torchkiln_core.rejection import Rejection
-from torchkiln_partitioning.classify import reject
+from torchkiln_core.size import Size
 from torchkiln_partitioning.divide import Division
 from torchkiln_partitioning.draft import Draft
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.sizes import Literal, Recomputed, unknown_symbols
-from torchkiln_partitioning.view import Role
+from torchkiln_partitioning.shapes import dim_of
+from torchkiln_partitioning.sizes import DimOf, Literal, Recomputed
+from torchkiln_partitioning.view import ProgramView, Role
 
 
 def beyond_limits(division: Division, drafts: tuple[Draft, ...]) -> dict[int, Rejection]:
@@ -22,33 +23,61 @@ def beyond_limits(division: Division, drafts: tuple[Draft, ...]) -> dict[int, Re
     placement = division.placement
     view = placement.view
     engines = [draft for draft in drafts if draft.kind is Kind.ENGINE]
-    if view.varying and any(unknown_symbols(view, position) for draft in engines for position in draft.inputs):
+    if view.varying and not _Ranges(view).cover(size for draft in engines for value in draft.inputs for size in view.sizes[value] or ()):
         return _unranged(placement)
     if any(not draft.inputs for draft in engines):
         return _constant(placement)
     return {}
 
 
+class _Ranges:
+    """Which sizes have a range."""
+
+    def __init__(self, view: ProgramView) -> None:
+        self._dims = view.program.dims
+        self._known: dict[Size, bool] = {}
+
+    def cover(self, sizes: Iterable[Size]) -> bool:
+        """Whether all of them have one."""
+        return not self.missing(sizes)
+
+    def missing(self, sizes: Iterable[Size]) -> list[Size]:
+        """Those that have none, each once."""
+        found: dict[Size, None] = {}
+        for size in sizes:
+            if size not in self._known:
+                self._known[size] = dim_of(size, self._dims) is not None
+            if not self._known[size]:
+                found[size] = None
+        return list(found)
+
+
 def _unranged(placement: Placement) -> dict[int, Rejection]:
+    ranges = _Ranges(placement.view)
     refused: dict[int, Rejection] = {}
     for call, kind in placement.kinds.items():
-        names = _unknown_names(placement, call) if kind is Kind.ENGINE else ()
-        if names:
-            refused[call] = reject(placement.view.nodes[call], "range", f"expected sizes of known range, got {', '.join(names)}")
+        missing = ranges.missing(_sizes_behind(placement, call)) if kind is Kind.ENGINE else []
+        if missing:
+            message = f"expected sizes of known range, got {', '.join(map(str, missing))}"
+            refused[call] = Rejection.of_node(placement.view.nodes[call], "range", message)
     return refused
 
 
-def _unknown_names(placement: Placement, call: int) -> Iterable[str]:
-    """The symbols of unknown range that a call depends on: in what it reads itself, its copies of cheap calls, and numbers from numbers."""
+def _sizes_behind(placement: Placement, call: int) -> Iterator[Size]:
+    """The sizes of all tensors that an engine may take in for a call: for itself, its copies of cheap calls and its numbers."""
     view, recipes = placement.view, placement.recipes.recipes
-    reads = {read: None for position in (call, *placement.copies_for([call])) for read in view.reads[position]}
+    reads = dict.fromkeys(read for position in (call, *placement.copies_for([call])) for read in view.reads[position])
     waiting = list(reads)
     while waiting:
-        position = waiting.pop()
-        if isinstance(recipes.get(position), Recomputed):
-            waiting += [read for read in view.reads[position] if read not in reads]
-            reads.update(dict.fromkeys(view.reads[position]))
-    return dict.fromkeys(name for read in reads for name in unknown_symbols(view, read))
+        read = waiting.pop()
+        match recipes.get(read):
+            case DimOf(tensor, _):
+                yield from view.sizes[tensor] or ()
+            case Recomputed(original):
+                waiting += [other for other in view.reads[original] if other not in reads]
+                reads.update(dict.fromkeys(view.reads[original]))
+            case _:
+                yield from view.sizes[read] or ()
 
 
 def _constant(placement: Placement) -> dict[int, Rejection]:
@@ -66,4 +95,4 @@ def _constant(placement: Placement) -> dict[int, Rejection]:
             constant.add(position)
     message = "expected a call that depends on an input of the program, got one of weights and constants only"
     calls = (call for call, kind in placement.kinds.items() if kind is Kind.ENGINE and call in constant)
-    return {call: reject(view.nodes[call], "constant", message) for call in calls}
+    return {call: Rejection.of_node(view.nodes[call], "constant", message) for call in calls}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.rejection import Rejection
-from torchkiln_partitioning.classify import reject
 from torchkiln_partitioning.cost import DEFAULT_MODEL, Content, SegmentWork, measure
 from torchkiln_partitioning.divide import Division, Group, call_count
 from torchkiln_partitioning.levels import Kind
@@ -98,7 +97,7 @@ class Judge:
         if self._asks_model and not any(self._is_spared(division, group) for group in staying):
             verdicts += self._together(staying)
         nodes = division.placement.view.nodes
-        return {call: reject(nodes[call], *verdict) for group, verdict in verdicts for call in group.calls}
+        return {call: Rejection.of_node(nodes[call], *verdict) for group, verdict in verdicts for call in group.calls}
 
     def _is_spared(self, division: Division, group: Group) -> bool:
         return len(division.groups) < self._scope.fewest or not self._forced.isdisjoint(group.calls)

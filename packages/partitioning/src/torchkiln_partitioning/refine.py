@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchkiln_partitioning.levels import Dependencies, Kind
 
 
 class Transfer(NamedTuple):
-    """A tensor that crosses a border wherever a consumer runs in another segment than its producer.
+    """A tensor that crosses a border wherever a consumer runs in another segment than its producer, once for each such segment.
 
     Attributes:
         num_bytes: Its size.
@@ -21,17 +21,6 @@ class Transfer(NamedTuple):
     num_bytes: int
     producer: int | None
     consumers: tuple[int, ...]
-
-
-def crossing_bytes(transfers: Iterable[Transfer], levels: Sequence[int]) -> int:
-    """Bytes that cross borders: each tensor counts once per segment that reads it and does not make it."""
-    total = 0
-    for transfer in transfers:
-        readers = {levels[consumer] for consumer in transfer.consumers}
-        if transfer.producer is not None:
-            readers.discard(levels[transfer.producer])
-        total += transfer.num_bytes * len(readers)
-    return total
 
 
 def settle(graph: Dependencies, transfers: Sequence[Transfer], levels: Sequence[int]) -> list[int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from torchkiln_core.errors import InternalError
 from torchkiln_core.partition import Segment, SegmentKind
 from torchkiln_core.rejection import target_name
 from torchkiln_partitioning.draft import Draft
-from torchkiln_partitioning.effects import attribute
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.sizes import DimOf, Literal
 from torchkiln_partitioning.view import ProgramView, Role, aten
@@ -46,10 +46,11 @@ def write_segment(name: str, draft: Draft, outputs: Sequence[int], view: Program
                     shapes[source] = copy_shape_read(graph, node, values[nodes[source.tensor]], source.dim)
                 values[node] = shapes[source]
             case None:
-                values[node] = copy_node(graph, node, values)
+                values[node] = graph.node_copy(node, values.__getitem__)
     graph.output(tuple(values[nodes[position]] for position in outputs))
     body = [nodes[position] for position in draft.body]
-    attributes = {str(node.target): attribute(view.program.module, str(node.target)) for node in body if node.op == "get_attr"}
+    names = [str(node.target) for node in body if node.op == "get_attr"]
+    attributes = {name: operator.attrgetter(name)(view.program.module) for name in names}
     return Segment(
         name=name,
         kind=kind_name(draft.kind),
@@ -57,7 +58,9 @@ def write_segment(name: str, draft: Draft, outputs: Sequence[int], view: Program
         inputs=tuple(nodes[position].name for position in draft.inputs),
         weights=tuple(nodes[position].name for position in draft.weights),
         outputs=tuple(nodes[position].name for position in outputs),
-        calls=tuple(_target(nodes[position]) for position in draft.computed() if view.roles[position] in (Role.CALL, Role.CHEAP)),
+        calls=tuple(
+            target_name(nodes[position].target) for position in draft.computed() if view.roles[position] in (Role.CALL, Role.CHEAP)
+        ),
     )
 
 
@@ -85,17 +88,8 @@ def copy_placeholder(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Nod
     return new
 
 
-def copy_node(graph: torch.fx.Graph, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> torch.fx.Node:
-    """A node of the program with its arguments looked up in ``values``."""
-    return graph.node_copy(node, values.__getitem__)
-
-
 def copy_shape_read(graph: torch.fx.Graph, node: torch.fx.Node, tensor: torch.fx.Node, dim: int) -> torch.fx.Node:
     """Reads from the shape of ``tensor``, a node of ``graph``, the number that ``node`` is in the program."""
     new = graph.create_node("call_function", aten.sym_size.int, (tensor, dim), name=node.name)
     new.meta = copy.copy(node.meta)
     return new
-
-
-def _target(node: torch.fx.Node) -> str:
-    return target_name(node.target) if callable(node.target) else str(node.target)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
-import sympy
 import torch
-import torch.fx
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchkiln_core.errors import PartitionError
+from torchkiln_core.inference import range_of
 from torchkiln_core.partition import Segment
-from torchkiln_core.size import Size, evaluate, format_size, sizes_of, symbols_of
+from torchkiln_core.size import Size, sizes_of, symbols_of
 from torchkiln_core.spec import Dim, DimRange, TensorSpec
 
 
@@ -27,16 +24,24 @@ def input_specs(segment: Segment, dims: Mapping[str, DimRange]) -> tuple[TensorS
         dims: Range of each free symbol, as in ``Program.dims``.
 
     Raises:
-        PartitionError: A symbol has no range.
+        PartitionError: A size has no range.
     """
     wanted = set(segment.inputs)
     specs: list[TensorSpec] = []
     for node in segment.module.graph.find_nodes(op="placeholder"):
         value = node.meta["val"]
         if node.name in wanted and isinstance(value, torch.Tensor):
-            shape = tuple(dim_of(size, dims, node.name) for size in sizes_of(value.shape))
+            shape = tuple(_require_range(size, dims, node.name) for size in sizes_of(value.shape))
             specs.append(TensorSpec(node.name, value.dtype, shape))
     return tuple(specs)
+
+
+def _require_range(size: Size, dims: Mapping[str, DimRange], name: str) -> Dim:
+    dim = dim_of(size, dims)
+    if dim is None:
+        known = ", ".join(f"{symbol} from {bounds.min} to {bounds.max}" for symbol, bounds in dims.items()) or "none"
+        raise PartitionError(f"input {name}: expected a size with bounds, got {size} (known ranges: {known})")
+    return dim
 
 
 def unranged_symbols(sizes: tuple[Size, ...], dims: Mapping[str, DimRange]) -> tuple[str, ...]:
@@ -44,22 +49,8 @@ def unranged_symbols(sizes: tuple[Size, ...], dims: Mapping[str, DimRange]) -> t
     return tuple(dict.fromkeys(name for size in sizes for name in symbols_of(size) if name not in dims))
 
 
-def dim_of(size: Size, dims: Mapping[str, DimRange], name: str) -> Dim:
-    """A size of the value ``name`` with its range.
-
-    Raises:
-        PartitionError: A symbol has no range.
-    """
+def dim_of(size: Size, dims: Mapping[str, DimRange]) -> Dim | None:
+    """A size with its range; ``None`` where a symbol has none, or where it divides by what may be 0."""
     if isinstance(size, int):
         return size
-    missing = unranged_symbols((size,), dims)
-    if missing:
-        known = ", ".join(dims) or "none"
-        raise PartitionError(
-            f"input {name}: expected ranges of the symbols in size {size}, got none of {', '.join(missing)} (known: {known})"
-        )
-    symbols = sorted(cast("set[sympy.Symbol]", size.free_symbols), key=str)
-    ranges = {symbol: ValueRanges(dims[symbol.name].min, dims[symbol.name].max) for symbol in symbols}
-    bounds = bound_sympy(size, ranges)
-    typical = evaluate(size, {symbol.name: dims[symbol.name].opt for symbol in symbols})
-    return DimRange(format_size(size), max(int(bounds.lower), 0), typical, int(bounds.upper))
+    return None if unranged_symbols((size,), dims) else range_of(size, dims)

@@ -15,7 +15,7 @@ from torchkiln_partitioning.divide import Division
 from torchkiln_partitioning.draft import Draft, homes_of
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
-from torchkiln_partitioning.segments import copy_node, copy_placeholder, copy_shape_read, graph_module, kind_name, write_segment
+from torchkiln_partitioning.segments import copy_placeholder, copy_shape_read, graph_module, kind_name, write_segment
 from torchkiln_partitioning.sizes import DimOf, Literal
 from torchkiln_partitioning.view import NOBODY, Role
 
@@ -129,4 +129,4 @@ class _Writer:
                 case DimOf(tensor, dim):
                     self._values[node] = copy_shape_read(self._graph, node, self._values[self._nodes[tensor]], dim)
                 case None:
-                    self._values[node] = copy_node(self._graph, node, self._values)
+                    self._values[node] = self._graph.node_copy(node, self._values.__getitem__)

@@ -16,7 +16,7 @@ from torchkiln_core.call import source_of
 from torchkiln_core.errors import InternalError
 from torchkiln_core.program import InputKind, Program
 from torchkiln_core.size import Size, sizes_of
-from torchkiln_partitioning.effects import Effect, EffectFinder, attribute
+from torchkiln_partitioning.effects import Effect, EffectFinder
 
 aten = torch.ops.aten
 
@@ -29,7 +29,7 @@ VIEWS = frozenset(
         aten.unsqueeze, aten.view, aten._unsafe_view,
     }
 )  # fmt: skip
-NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+_NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 NOBODY = -1
 """In a table of positions: no node."""
 
@@ -148,11 +148,6 @@ def is_tensor(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def is_number(node: torch.fx.Node) -> bool:
-    """Whether a node's value is a Python or symbolic number."""
-    return isinstance(node.meta.get("val"), NUMBERS)
-
-
 def dims_of(tensor: torch.fx.Node) -> tuple[Size, ...]:
     """The sizes of the tensor that a node makes, ``[*]``; none for sparse tensors, whose shape no engine reads."""
     value = tensor.meta["val"]
@@ -234,7 +229,7 @@ class _Reading:
                 devices[position] = value.device
 
     def _note_other(self, position: int, value: object) -> None:
-        if isinstance(value, NUMBERS):
+        if isinstance(value, _NUMBERS):
             self.numbers.add(position)
         elif isinstance(value, (tuple, list)):
             self.several.append(position)
@@ -283,7 +278,7 @@ class _Reading:
             return Role.WEIGHT if self._kinds[node.name] is InputKind.WEIGHT else Role.INPUT
         if node.op != "get_attr":
             raise InternalError(f"program: {node.name} has op {node.op}; expected call_function", where=source_of(node))
-        if isinstance(attribute(self._program.module, str(node.target)), torch.Tensor):
+        if isinstance(operator.attrgetter(str(node.target))(self._program.module), torch.Tensor):
             raise InternalError(f"program: {node.name} is a tensor attribute; expected a placeholder of kind WEIGHT", where=source_of(node))
         return Role.ATTRIBUTE
 

@@ -36,7 +36,8 @@ class WorkEstimator:
     """
 
     def __init__(self, dims: Mapping[str, DimRange]) -> None:
-        self._values = {name: dim.opt for name, dim in dims.items()}
+        # A size may be a number divided by a symbol.
+        self._values = {name: max(dim.opt, 1) for name, dim in dims.items()}
         self._known: dict[Size, int] = {}
         self._counts: dict[tuple[Size, ...], int] = {}
         self._elements: dict[torch.fx.Node, int] = {}

@@ -9,7 +9,7 @@ import sympy
 
 from torchkiln_core import DimRange, InternalError, Network, Size, Step, Value
 from torchkiln_core.network import Layer
-from torchkiln_core.size import bind_sizes, symbols_of
+from torchkiln_core.size import bound_symbols, symbols_of
 
 
 def narrowed(network: Network, dims: Mapping[str, DimRange]) -> Network:
@@ -30,13 +30,12 @@ def fixed_at(network: Network, shapes: Sequence[Sequence[int]]) -> dict[str, Dim
         InternalError: No dimension of an input determines a symbol.
     """
     sizes: list[Size] = [size for value in network.inputs for size in value.shape]
-    known = bind_sizes(sizes, [size for shape in shapes for size in shape])
+    known = bound_symbols(sizes, [size for shape in shapes for size in shape])
     fixed = {}
-    for symbol in dict.fromkeys(symbol for size in sizes if not isinstance(size, int) for symbol in sorted(size.free_symbols, key=str)):
-        value = known.get(symbol)
-        if value is None or not value.is_Integer:
+    for symbol in (name for size in sizes for name in symbols_of(size)):
+        if symbol not in known:
             raise InternalError(f"symbol {symbol}: no dimension of an input determines it in shapes {[list(shape) for shape in shapes]}")
-        fixed[symbol.name] = DimRange(symbol.name, int(value), int(value), int(value))
+        fixed[symbol] = DimRange(symbol, known[symbol], known[symbol], known[symbol])
     return fixed
 
 

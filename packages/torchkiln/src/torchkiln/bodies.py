@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,8 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from torchkiln.constants import lift_constants
 from torchkiln_core import InputKind, Partition, Program, ProgramInput, Rejection, Segment
-from torchkiln_core.call import source_of
 from torchkiln_core.rejection import target_name
+from torchkiln_partitioning import graphs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +112,16 @@ def higher_order_calls(partition: Partition) -> Iterator[torch.fx.Node]:
     """The calls in PyTorch segments that run graphs."""
     for segment in partition.segments:
         for node in segment.module.graph.nodes if segment.kind == "torch" else ():
-            if isinstance(node.target, HigherOrderOperator) and _graphs_read(node, segment):
+            if isinstance(node.target, HigherOrderOperator) and graphs_of(node, segment.module):
                 yield node
 
 
 def _refusal(node: torch.fx.Node, message: str) -> Rejection:
-    return Rejection(target_name(node.target) if callable(node.target) else str(node.target), node.name, "body", message, source_of(node))
-
-
-def _graphs_read(node: torch.fx.Node, segment: Segment) -> dict[str, torch.fx.GraphModule]:
-    names = [str(other.target) for other in node.all_input_nodes if other.op == "get_attr"]
-    values = {name: operator.attrgetter(name)(segment.module) for name in names}
-    return {name: value for name, value in values.items() if isinstance(value, torch.fx.GraphModule)}
+    return Rejection.of_node(node, "body", message)
 
 
 def _bodies_of(node: torch.fx.Node, segment: Segment, around: Program) -> Iterator[Body | Rejection]:
-    graphs = _graphs_read(node, segment)
+    graphs = graphs_of(node, segment.module)
     if not graphs:
         return
     target = node.target

@@ -13,7 +13,6 @@ import torch.fx
 from torchkiln.bodies import Body, find_bodies
 from torchkiln.engines import device_of
 from torchkiln_core import CompileError, InternalError, Partition, Program, Rejection, Segment
-from torchkiln_core.call import source_of
 from torchkiln_core.rejection import target_name
 
 Made = TypeVar("Made")
@@ -126,20 +125,16 @@ def _fall_back(segment: Segment, error: CompileError | InternalError, refused: M
     if guilty is not None and guilty.name in refused:
         guilty = None
     moved = list(calls.values()) if guilty is None else [guilty]
-    what = f"{segment.name} ({len(segment.calls)} calls)" if guilty is None else f"{guilty.name} ({_operator(guilty)}) of {segment.name}"
+    what = (
+        f"{segment.name} ({len(segment.calls)} calls)"
+        if guilty is None
+        else f"{guilty.name} ({target_name(guilty.target)}) of {segment.name}"
+    )
     warnings.warn(f"{what} runs in PyTorch: {error}", FallbackWarning, stacklevel=5)
     message = str(error).splitlines()[0]
-    return {node.name: _rejection(node, "build-failed", message) for node in moved}
+    return {node.name: Rejection.of_node(node, "build-failed", message) for node in moved}
 
 
 def _all_calls(segment: Segment, rule: str, message: str) -> dict[str, Rejection]:
     calls = [node for node in segment.module.graph.nodes if node.op == "call_function"]
-    return {node.name: _rejection(node, rule, message) for node in calls}
-
-
-def _rejection(node: torch.fx.Node, rule: str, message: str) -> Rejection:
-    return Rejection(_operator(node), node.name, rule, message, source_of(node))
-
-
-def _operator(node: torch.fx.Node) -> str:
-    return target_name(node.target) if callable(node.target) else str(node.target)
+    return {node.name: Rejection.of_node(node, rule, message) for node in calls}

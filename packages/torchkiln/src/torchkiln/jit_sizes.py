@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sympy
 import torch
 
 from torchkiln.profiles import Names
 from torchkiln_core import DimRange, InputKind, Program, ShapeOutOfProfile
-from torchkiln_core.size import bind_sizes, size_of, sizes_of
+from torchkiln_core.size import bound_symbols, size_of, sizes_of
 
 
 class JitSizes:
@@ -23,19 +23,18 @@ class JitSizes:
 
     def __init__(self, program: Program, names: Names) -> None:
         placeholders = program.module.graph.find_nodes(op="placeholder")
-        users = [index for index, item in enumerate(program.inputs) if item.kind is InputKind.USER]
+        users = {index for index, item in enumerate(program.inputs) if item.kind is InputKind.USER}
         values = {index: node.meta.get("val") for index, node in enumerate(placeholders) if index in users}
-        self._shapes = {index: sizes_of(value.shape) for index, value in values.items() if isinstance(value, torch.Tensor)}
-        self._integers = {index: size_of(value) for index, value in values.items() if isinstance(value, torch.SymInt)}
+        shapes = {index: sizes_of(value.shape) for index, value in values.items() if isinstance(value, torch.Tensor)}
+        integers = {index: size_of(value) for index, value in values.items() if isinstance(value, torch.SymInt)}
+        self._tensors, self._integers = tuple(shapes), tuple(integers)
+        self._sizes = [*itertools.chain(*shapes.values()), *integers.values()]
         self._places = {symbol: key for key, symbol in names.items() if not isinstance(key, str)}
 
     def of(self, arguments: Sequence[Any]) -> dict[str, int]:
         """The value of each symbol that a dimension or an integer determines."""
-        known: dict[sympy.Expr, sympy.Expr] = {}
-        for index, shape in self._shapes.items():
-            known |= bind_sizes(shape, arguments[index].shape)
-        known |= {size: sympy.Integer(int(arguments[index])) for index, size in self._integers.items() if not isinstance(size, int)}
-        return {symbol.name: int(value) for symbol, value in known.items() if isinstance(symbol, sympy.Symbol) and value.is_Integer}
+        values = [size for index in self._tensors for size in arguments[index].shape]
+        return bound_symbols(self._sizes, [*values, *(int(arguments[index]) for index in self._integers)])
 
     def refusal(self, error: ShapeOutOfProfile, arguments: Sequence[Any], dims: Mapping[str, DimRange]) -> ShapeOutOfProfile:
         """``error`` in the names of the user's program, where a size is outside of its whole range."""

@@ -11,11 +11,11 @@ import sympy
 import torch.fx
 from torch._dynamo.source import LocalSource, TensorPropertySource
 from torch.export import dynamic_shapes as export_shapes
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from torchkiln.checks import ArgumentCheck
 from torchkiln.convention import CallingConvention
+from torchkiln.ranges import shape_env_of
 from torchkiln_core import DimRange, Network, Profile
 from torchkiln_core.profile import DimKey
 from torchkiln_core.size import linear
@@ -66,22 +66,13 @@ def names_of_dims(model: Any, convention: CallingConvention, dynamic_shapes: Any
 
 def names_of_sources(graph: torch.fx.GraphModule) -> dict[DimKey, str]:
     """Dimensions by argument and index in a graph that Dynamo captured."""
-    values = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
-    environments = {id(env): env for value in values if (env := _environment(value)) is not None}
+    env = shape_env_of(graph)
     names: dict[DimKey, str] = {}
-    for env in environments.values():
-        for symbol, sources in env.var_to_sources.items():
-            for source in sources:
-                if isinstance(source, TensorPropertySource) and isinstance(source.base, LocalSource) and source.idx is not None:
-                    names[source.base.local_name, source.idx] = symbol.name
+    for symbol, sources in () if env is None else env.var_to_sources.items():
+        for source in sources:
+            if isinstance(source, TensorPropertySource) and isinstance(source.base, LocalSource) and source.idx is not None:
+                names[source.base.local_name, source.idx] = symbol.name
     return names
-
-
-def _environment(value: Any) -> ShapeEnv | None:
-    if isinstance(value, torch.SymInt):
-        env: ShapeEnv | None = value.node.shape_env
-        return env
-    return getattr(getattr(value, "fake_mode", None), "shape_env", None)
 
 
 def resolve(profiles: Sequence[Profile], dims: Mapping[str, DimRange], names: Names) -> tuple[SymbolRanges, ...]:

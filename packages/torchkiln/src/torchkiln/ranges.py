@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,13 +51,22 @@ def _bounded(node: torch.fx.Node, constraints: Mapping[Any, Any]) -> dict[str, D
     for symbol in node.meta["unbacked_bindings"]:
         bounds = constraints.get(symbol)
         if bounds is None:
-            value = node.meta["val"]
-            env = next((size.node.shape_env for item in tree_leaves(value) for size in _symbolic_sizes(item)), None)
+            env = _environment(size for item in tree_leaves(node.meta["val"]) for size in _symbolic_sizes(item))
             bounds = None if env is None else env.var_to_range.get(symbol)
         if bounds is not None and bounds.upper.is_Integer and bounds.upper < _UNBOUNDED and symbol.is_integer:
             low, high = max(0, int(bounds.lower)) if bounds.lower.is_Integer else 0, int(bounds.upper)
             ranges[symbol.name] = DimRange(symbol.name, low, (low + high) // 2, high)
     return ranges
+
+
+def shape_env_of(module: torch.fx.GraphModule) -> ShapeEnv | None:
+    """The shape environment of a graph, if an input of it has a symbolic size."""
+    values = (node.meta.get("val") for node in module.graph.find_nodes(op="placeholder"))
+    return _environment(size for value in values for size in _symbolic_sizes(value))
+
+
+def _environment(sizes: Iterable[torch.SymInt]) -> ShapeEnv | None:
+    return next((size.node.shape_env for size in sizes), None)
 
 
 def _symbolic_sizes(value: Any) -> list[torch.SymInt]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
-import torch
 import torch.fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from torchkiln.ranges import shape_env_of
 from torchkiln_core import DimRange, ExportError, PlanFormatError, Size
 from torchkiln_core.size import evaluate, format_size, parse_size, symbols_of
 
@@ -63,7 +62,7 @@ def guards_of(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> tup
     Raises:
         ExportError: A guard cannot be checked in a call.
     """
-    environment = _environment(module)
+    environment = shape_env_of(module)
     if environment is None:
         return ()
     found: dict[SizeGuard, None] = {}
@@ -76,16 +75,6 @@ def guards_of(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> tup
         for clause in clauses.args if isinstance(clauses, sympy.And) else (clauses,):
             found[SizeGuard(tuple(_comparisons(clause)))] = None
     return tuple(found)
-
-
-def _environment(module: torch.fx.GraphModule) -> ShapeEnv | None:
-    for node in module.graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if isinstance(size, torch.SymInt):
-                environment: ShapeEnv | None = size.node.shape_env
-                return environment
-    return None
 
 
 def _is_implied(expression: Any, dims: Mapping[str, DimRange]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sympy
 import torch
 from torch.export import Dim
 from torch.utils import _pytree as pytree
@@ -13,19 +12,18 @@ from torch.utils import _pytree as pytree
 from torchkiln.checks import ArgumentCheck
 from torchkiln.convention import CallingConvention
 from torchkiln_core import DimRange, Size
-from torchkiln_core.size import bind_sizes, linear
+from torchkiln_core.size import bound_symbols, linear
 
 
 def sizes_in(checks: Sequence[ArgumentCheck], flat: Sequence[Any]) -> dict[str, int]:
     """The size of each symbol in a call, where a dimension determines it."""
-    sizes: dict[str, int] = {}
+    sizes: list[Size] = []
+    values: list[int] = []
     for check, value in zip(checks, flat, strict=True):
         if isinstance(value, torch.Tensor) and value.dim() == len(check.shape):
-            known = bind_sizes(check.shape, value.shape)
-            for expression, size in known.items():
-                if isinstance(expression, sympy.Symbol) and size.is_Integer:
-                    sizes.setdefault(expression.name, int(size))
-    return sizes
+            sizes += check.shape
+            values += value.shape
+    return bound_symbols(sizes, values)
 
 
 def widened(bounds: DimRange, size: int) -> DimRange:

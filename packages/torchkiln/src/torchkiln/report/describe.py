@@ -93,7 +93,7 @@ def _details(found: SegmentDescription, sources: dict[str, tuple[str, ...]]) -> 
             # Parts of results and sizes are no calls: who reads them reads what they come from.
             sources[node.name] = (node.name,) if is_operator(node) else reads
             if is_operator(node):
-                target = target_name(node.target) if callable(node.target) else str(node.target)
+                target = target_name(node.target)
                 stack = module_stack(node)
                 module = stack[-1][0] if stack else ""
                 details.append(CallReport(node.name, target, module, _type(node), reads, found.flops[node.name], source_of(node)))
