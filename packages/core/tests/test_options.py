@@ -94,6 +94,8 @@ def test_values_out_of_range(keywords, message):
         ({"targets": [89]}, "tuple[str, ...], got tuple (89,)"),
         ({"torch_executed_ops": "aten.relu"}, "tuple[str | Callable[..., Any], ...], got str 'aten.relu'"),
         ({"torch_executed_modules": [torch.nn.Identity()]}, "tuple[str | type, ...], got tuple (Identity(),)"),
+        ({"autocast_calibration": [torch.zeros(())]}, "tuple[tuple[Any, ...], ...], got tuple (tensor(0.),)"),
+        ({"node_overrides": [("relu", "torch", "engine")]}, "tuple[tuple[str, str], ...], got tuple (('relu', 'torch', 'engine'),)"),
         ({"engine": None}, "Literal['auto', 'tensorrt', 'reference'], got NoneType None"),
         ({"engine": ["auto"]}, "Literal['auto', 'tensorrt', 'reference'], got tuple ('auto',)"),
     ],
@@ -103,3 +105,10 @@ def test_values_of_another_type(keywords, expected):
     with pytest.raises(TypeError) as caught:
         Options.from_keywords(keywords)
     assert str(caught.value) == f"{next(iter(keywords))}: expected {expected}"
+
+
+def test_a_tuple_of_anything_holds_anything():
+    x = torch.zeros(2)
+    (inputs,) = Options.from_keywords({"autocast_calibration": [(x, 3, None)]}).lowering.autocast_calibration
+    assert inputs[0] is x
+    assert inputs[1:] == (3, None)

@@ -115,8 +115,11 @@ def test_exclusions() -> None:
     got = lowered(program, autocast=LOW, autocast_excluded_nodes=("conv2d*",), autocast_excluded_ops=("aten.linear",))
     assert dtypes(got, aten.conv2d.default) == dtypes(got, aten.linear.default) == {torch.float32}
     assert dtypes(got, aten.scaled_dot_product_attention.default) == {LOW}
-    got = lowered(program, autocast=LOW, autocast_excluded_ops=(aten.conv2d.default, "aten.linear.default"))
-    assert dtypes(got, aten.conv2d.default) == dtypes(got, aten.linear.default) == {torch.float32}
+    for operators in ((aten.conv2d.default, "aten.linear.default"), (aten.conv2d, "torch.ops.aten.linear")):
+        got = lowered(program, autocast=LOW, autocast_excluded_ops=operators)
+        assert dtypes(got, aten.conv2d.default) == dtypes(got, aten.linear.default) == {torch.float32}
+    with pytest.raises(ValueError, match=r"autocast_excluded_ops: no operator 'aten\.linnear'; did you mean 'aten\.linear'"):
+        lowered(program, autocast=LOW, autocast_excluded_ops=("aten.linnear",))
 
 
 def test_calibration_keeps_large_results_wide() -> None:

@@ -317,10 +317,13 @@ def _fits(hint: Any, value: Any) -> bool:
     if origin is Literal:
         return isinstance(value, str)
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(arguments[0], item) for item in value)
+        if not isinstance(value, tuple):
+            return False
+        items = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return len(items) == len(value) and all(map(_fits, items, value))
     if origin is Callable:
         return callable(value)
-    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+    return hint is Any or (isinstance(value, hint) and (hint is bool or not isinstance(value, bool)))
 
 
 def _shown(hint: Any) -> str:

@@ -9,9 +9,9 @@ import torch
 import torch.fx
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.operators import OperatorSet
 from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_partitioning.effects import Effect
-from torchkiln_partitioning.executed_ops import ExecutedOps
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.sizes import SizeRecipes
 from torchkiln_partitioning.view import ProgramView, Role
@@ -28,7 +28,7 @@ class Refusals:
         overridden: Where the user wants single calls.
     """
 
-    executed: ExecutedOps
+    executed: OperatorSet
     in_modules: Mapping[torch.fx.Node, str]
     earlier: Mapping[str, Rejection]
     overridden: Mapping[int, Kind]

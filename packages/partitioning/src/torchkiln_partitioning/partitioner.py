@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch.fx
 
 from torchkiln_core.errors import PartitionError
+from torchkiln_core.operators import OperatorSet
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.partition import Partition
 from torchkiln_core.program import Program
@@ -19,7 +20,6 @@ from torchkiln_partitioning.divide import Division, divide, divide_with_payoff
 from torchkiln_partitioning.draft import Draft, draft_segments
 from torchkiln_partitioning.effects import calls_inside
 from torchkiln_partitioning.executed_modules import find_executed, require_matches
-from torchkiln_partitioning.executed_ops import ExecutedOps
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.limits import beyond_limits
 from torchkiln_partitioning.overrides import find_overridden, require_possible
@@ -45,7 +45,7 @@ class LevelPartitioner:
 
     def __init__(self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None) -> None:
         self._options = options
-        self._executed = ExecutedOps(options.torch_executed_ops)
+        self._executed = OperatorSet("torch_executed_ops", options.torch_executed_ops)
         self._refused = dict(refused or {})
 
     def partition(self, program: Program, oracle: SupportOracle) -> Partition:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +13,9 @@ from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchkiln_core.errors import LoweringError
+from torchkiln_core.operators import OperatorSet
 from torchkiln_core.options import LoweringOptions
 from torchkiln_core.program import InputKind, Program
-from torchkiln_core.rejection import target_name
 from torchkiln_lowering.effects import is_view
 
 aten = torch.ops.aten
@@ -46,9 +45,15 @@ def autocast(options: LoweringOptions, program: Program) -> Callable[[torch.fx.G
 
     Raises:
         LoweringError: Calibration inputs that do not fit the program.
+        ValueError: An entry of ``autocast_excluded_ops`` is no operator.
     """
+    operators = OperatorSet("autocast_excluded_ops", options.autocast_excluded_ops)
     large = _large_outputs(options, program)
-    excluded = functools.partial(_is_excluded, options, large)
+
+    def excluded(node: torch.fx.Node) -> bool:
+        named = any(fnmatch.fnmatchcase(node.name, pattern) for pattern in options.autocast_excluded_nodes)
+        return named or node.name in large or node.target in operators
+
     return lambda module: cast_products(module, options.autocast or torch.float16, excluded)
 
 
@@ -96,13 +101,6 @@ def _is_uniform(node: torch.fx.Node) -> bool:
     values = [source.meta.get("val") for source in node.all_input_nodes]
     floats = {value.dtype for value in values if isinstance(value, torch.Tensor) and value.dtype.is_floating_point}
     return floats <= {torch.float32} and not isinstance(node.kwargs.get("dtype"), torch.dtype)
-
-
-def _is_excluded(options: LoweringOptions, large: frozenset[str], node: torch.fx.Node) -> bool:
-    if node.name in large or any(fnmatch.fnmatchcase(node.name, pattern) for pattern in options.autocast_excluded_nodes):
-        return True
-    name = target_name(node.target)
-    return any(item is node.target or item in (name, name.rpartition(".")[0]) for item in options.autocast_excluded_ops)
 
 
 def _large_outputs(options: LoweringOptions, program: Program) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""``torch_executed_ops``: the operators that a user keeps in PyTorch."""
+"""``OperatorSet``: operators as users name them in an option."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 
-class ExecutedOps:
+class OperatorSet:
     """A set of operators, given as objects or as names such as ``aten.relu``, ``torch.ops.aten.relu.default`` or ``aten::relu``.
 
     A name without overload stands for all overloads.
+
+    Args:
+        option: The option that names them, for errors.
+        entries: The operators.
 
     Raises:
         ValueError: An entry is no operator that PyTorch knows.
     """
 
-    def __init__(self, entries: Iterable[str | Callable[..., Any]]) -> None:
+    def __init__(self, option: str, entries: Iterable[str | Callable[..., Any]]) -> None:
         entries = tuple(entries)
         known = _known_names() if any(isinstance(entry, str) for entry in entries) else frozenset()
-        self._names = frozenset(_read_name(entry, known) if isinstance(entry, str) else _read_object(entry) for entry in entries)
+        names = (_read_name(entry, known) if isinstance(entry, str) else _read_object(entry) for entry in entries)
+        try:
+            self._names = frozenset(names)
+        except ValueError as error:
+            raise ValueError(f"{option}: {error}") from None
 
     def __bool__(self) -> bool:
         return bool(self._names)
 
     def __contains__(self, target: Any) -> bool:
-        """Whether the operator of a call stays in PyTorch."""
+        """Whether it holds the operator of a call."""
         return bool(self._names) and not self._names.isdisjoint(_names_of(target))
 
 
@@ -47,7 +55,7 @@ def _read_object(entry: Callable[..., Any]) -> str:
     if not names:
         name = getattr(entry, "__name__", repr(entry))
         hint = f"pass torch.ops.aten.{name}" if hasattr(torch.ops.aten, name) else "pass an operator of torch.ops or its name"
-        raise ValueError(f"torch_executed_ops: expected an operator such as torch.ops.aten.relu, got {entry!r}; {hint}")
+        raise ValueError(f"expected an operator such as torch.ops.aten.relu, got {entry!r}; {hint}")
     return names[0]
 
 
@@ -57,7 +65,7 @@ def _read_name(entry: str, known: frozenset[str]) -> str:
         tries = (name, name if name.startswith("aten.") else f"aten.{name}")
         close = [match for attempt in tries for match in difflib.get_close_matches(attempt, sorted(known), n=1, cutoff=0.7)]
         hint = f"did you mean {close[-1]!r}?" if close else "expected a name such as 'aten.relu' or 'aten.add.Tensor'"
-        raise ValueError(f"torch_executed_ops: no operator {entry!r}; {hint}")
+        raise ValueError(f"no operator {entry!r}; {hint}")
     return name
 
 
