@@ -79,7 +79,7 @@ PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
 }
 """``x [n, m, 4]`` and ``y [k, 4]``, each size of its own."""
 PARTLY = frozenset(
-    {"topk by a size", "resize to a size", "nonzero", "mask", "rows by a mask", "unique", "repeat_interleave", "item", "an item as a size"}
+    {"topk by a size", "nonzero", "mask", "rows by a mask", "unique", "repeat_interleave", "item", "an item as a size"}
 )
 """Programs of which a call stays in PyTorch."""
 MOVED = frozenset({"conv", "embedding"})

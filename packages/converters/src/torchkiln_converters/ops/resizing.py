@@ -15,9 +15,11 @@ from torch._ops import OpOverload
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import Converter, converter
 from torchkiln_converters.support import FLOATS, Requires, Support, fake
+from torchkiln_converters.writing.positions import positions
 from torchkiln_converters.writing.shapes import expand, reshape, static_sizes
+from torchkiln_converters.writing.values import cast, div, elementwise, mul, sized, unary
 from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Gather, GatherMode, Interpolation, Resize, ResizeCoordinates
+from torchkiln_core.layers import ElementwiseOp, Gather, GatherMode, Interpolation, Resize, ResizeCoordinates, UnaryOp
 from torchkiln_core.size import size_of
 
 aten = torch.ops.aten
@@ -50,15 +52,14 @@ def _pixels(size: int, out: int, offset: float, scale: float | None = None) -> l
     return [min(math.floor(_float32((place + offset) * step)), size - 1) for place in range(out)]
 
 
-def _picks_known_pixels(offset: float, call: OpCall) -> bool:
-    """Whether the sizes alone tell the pixels. Where sizes are symbolic, only steps of powers of two are exact for all of them."""
+def _steps_by_the_ratio(offset: float, call: OpCall) -> bool:
+    """Whether a scale that is given reads the pixels that the sizes alone tell; among symbolic sizes only a whole one surely does."""
     for size, out, scale in _dimensions(call):
-        if isinstance(size, int) and isinstance(out, int):
-            if size == 0 or (scale is not None and _pixels(size, out, offset, scale) != _pixels(size, out, offset)):
-                return False
+        if size == 0:
+            return False
+        if scale is None or _factor(size, out) == scale:
             continue
-        factor = _factor(size, out)
-        if factor is None or factor & (factor - 1) or scale not in (None, factor):
+        if not isinstance(size, int) or not isinstance(out, int) or _pixels(size, out, offset, scale) != _pixels(size, out, offset):
             return False
     return True
 
@@ -68,17 +69,30 @@ def _nearest(net: Network, value: Value, shape: Sequence[Size], offset: float) -
     for axis in range(2, value.rank):
         size, out = value.shape[axis], shape[axis]
         times = _factor(size, out)
-        if isinstance(size, int) and isinstance(out, int):
-            pixels = _pixels(size, out, offset)
-            if times is None or pixels != [place // times for place in range(out)]:
-                value = net.add(Gather(GatherMode.DEFAULT, axis), value, net.constant(torch.tensor(pixels)))
-                continue
-        if times is None:
-            raise TypeError(f"the pixels of a dimension of {size} for {out} are not known")
+        if times is None or not _repeats(size, out, times, offset):
+            value = net.add(Gather(GatherMode.DEFAULT, axis), value, _pixels_of(net, size, out, offset))
+            continue
         lead, rest = value.shape[: axis + 1], value.shape[axis + 1 :]
         wide = value if times == 1 else expand(net, reshape(net, value, (*lead, 1, *rest)), (*lead, times, *rest))
         value = reshape(net, wide, (*lead[:-1], out, *rest))
     return value
+
+
+def _repeats(size: Size, out: Size, times: int, offset: float) -> bool:
+    """Whether every pixel is read ``times`` times in a row. Of all symbolic sizes that is sure for steps of powers of two."""
+    if isinstance(size, int) and isinstance(out, int):
+        return _pixels(size, out, offset) == [place // times for place in range(out)]
+    return times & (times - 1) == 0
+
+
+def _pixels_of(net: Network, size: Size, out: Size, offset: float) -> Value:
+    """As ``_pixels``, int64 ``[out]``; computed from symbolic sizes in the same float32 steps."""
+    if isinstance(size, int) and isinstance(out, int):
+        return net.constant(torch.tensor(_pixels(size, out, offset)))
+    step = div(net, sized(net, size, torch.float32, 1), sized(net, out, torch.float32, 1))
+    places = mul(net, positions(net, out, torch.float32, offset), step)
+    pixels = cast(net, unary(net, UnaryOp.FLOOR, places), torch.int64)
+    return elementwise(net, ElementwiseOp.MIN, pixels, sized(net, size - 1, torch.int64, 1))
 
 
 def _others(target: OpOverload[..., Any], *taken: str) -> tuple[str, ...]:
@@ -95,7 +109,7 @@ def _by_pixels(target: OpOverload[..., Any], offset: float = 0.0) -> Converter[.
         return _nearest(net, self, result.shape, offset)
 
     first = target._schema.arguments[0].name
-    rule = Requires("sizes that tell which pixels are read", functools.partial(_picks_known_pixels, offset), "static")
+    rule = Requires("scales that read the pixels which the sizes tell", functools.partial(_steps_by_the_ratio, offset), "static")
     support = Support(dtypes=FLOATS, ranks=range(3, 6), rules=(rule,), ignores=_others(target, first))
     return converter(target, support)(of_input if first == "input" else of_self)
 
