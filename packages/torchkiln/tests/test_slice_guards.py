@@ -1,0 +1,58 @@
+"""Slices at sizes of 0 and 1, which tracing leaves out of account: equal to eager, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import torchkiln
+from torchkiln.slice_guards import slice_guards
+from torchkiln_core import DimRange
+from torchkiln_core.size import evaluate, size_of
+
+Cut = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+@pytest.mark.parametrize(
+    ("cut", "refused"),
+    [
+        (lambda x, n: x[: -(n - 1)], {0, 1}),  # x[:-0] is empty
+        (lambda x, n: x[-(n - 1) :], {0, 1}),  # x[-0:] is everything
+        (lambda x, n: x[2:], {0, 1}),
+        (lambda x, n: x[1:], {0}),
+        (lambda x, n: x[:-1], {0}),
+        (lambda x, n: x[::2], set()),
+        (lambda x, n: x[: n - 1], {0}),
+        (lambda x, n: x[:100], set()),
+    ],
+    ids=["all but n - 1 at the back", "n - 1 at the back", "from 2", "from 1", "all but the last", "every second", "n - 1", "up to 100"],
+)
+def test_guards_refuse_sizes_that_slices_were_not_traced_for(cut: Cut, refused: set[int]) -> None:
+    module = make_fx(lambda x: cut(x, x.shape[0]), tracing_mode="symbolic")(torch.ones(5, 2))
+    [size] = [size_of(node.meta["val"].shape[0]) for node in module.graph.find_nodes(op="placeholder")]
+    symbol, dims = str(size), {str(size): DimRange(str(size), 0, 5, 8)}
+    guards = slice_guards(module, dims)
+    [result] = [size_of(node.args[0].meta["val"].shape[0]) for node in module.graph.find_nodes(op="output")]
+    for rows in range(9):
+        is_recorded = cut(torch.ones(rows, 2), rows).shape[0] == evaluate(result, {symbol: rows})
+        assert is_recorded == (rows not in refused)
+        assert is_recorded == all(guard.holds({symbol: rows}) for guard in guards)
+
+
+def test_a_size_of_one_is_refused_where_a_slice_means_something_else() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + 1)[: -(x.shape[0] - 1)] * 2
+
+    model = Model()
+    shapes = ({0: Dim("n", min=1, max=8)},)
+    program = torchkiln.compile(model, (torch.ones(5, 2),), dynamic_shapes=shapes, engine="reference", min_block_size=1)
+    for rows in (2, 8):
+        assert torch.equal(program(torch.ones(rows, 2)), model(torch.ones(rows, 2)))
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match="as the model asked for while it was captured"):
+        program(torch.ones(1, 2))
