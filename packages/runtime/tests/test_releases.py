@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from torchkiln_core import BuildError
-from torchkiln_core.layers import Attention, CausalMask, KVCacheUpdate, RotaryEmbedding
+from torchkiln_core.layers import Attention, CausalMask, KVCacheUpdate
 from torchkiln_runtime.adapter import WRITERS
 
 
@@ -37,7 +37,6 @@ def test_attention_by_its_older_form(release, causal, flag):
     ("layer", "message"),
     [
         (Attention(CausalMask.LOWER_RIGHT), "tensorrt 10.14 has no causal attention that counts from the ends"),
-        (RotaryEmbedding(interleaved=True), "tensorrt 10.14 has no rotary embedding"),
         (KVCacheUpdate(), "tensorrt 10.14 has no update of caches"),
     ],
     ids=lambda value: value.kind() if hasattr(value, "kind") else "",

@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 import torch.fx
+import torch.onnx.ops  # registers ROTARY
 from torch._ops import OpOverload
 
 from torchkiln_core.call import OpCall
 
 aten = torch.ops.aten
+ROTARY = torch.ops.onnx.RotaryEmbedding.opset23
+"""Rotary embedding as PyTorch ships it for ONNX: the one operator outside ATen that passes write."""
 
 CONSTANT_MAKERS = frozenset(
     {
@@ -66,12 +69,17 @@ def _is_pure(target: OpOverload) -> bool:
     return not seeded and not target._schema.is_mutable and bool(target._schema.returns) and not probe.is_impure(impure_random=False)
 
 
+def _is_known(target: OpOverload) -> bool:
+    """Whether an operator's schema says all that it does; of foreign operators nothing is known."""
+    return target.namespace in ("aten", "prims") or target is ROTARY
+
+
 @functools.lru_cache(maxsize=4096)
 def _hides_aliases(target: OpOverload) -> bool:
     """Whether results may be arguments although the schema does not say so, or says so."""
     annotated = any(item.alias_info is not None for item in target._schema.returns)
     composite = target._can_decompose() and target not in CONSTANT_MAKERS
-    return annotated or composite or target in _UNANNOTATED_ALIASES or target.namespace not in ("aten", "prims")
+    return annotated or composite or target in _UNANNOTATED_ALIASES or not _is_known(target)
 
 
 def has_effects(node: torch.fx.Node) -> bool:
@@ -92,7 +100,7 @@ def is_shareable(node: torch.fx.Node) -> bool:
         return False
     target = node.target
     if isinstance(target, OpOverload):
-        return target.namespace in ("aten", "prims") and torch.Tag.nondeterministic_bitwise not in target.tags
+        return _is_known(target) and torch.Tag.nondeterministic_bitwise not in target.tags
     return target is operator.getitem or getattr(target, "__module__", "") in ("_operator", "math", "torch")
 
 

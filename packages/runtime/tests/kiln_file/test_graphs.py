@@ -3,6 +3,8 @@ from __future__ import annotations
 import math
 import operator
 import struct
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -111,6 +113,19 @@ def test_functions_come_back():
     for operator_ in (aten.add.Tensor, aten.relu.default, aten.sym_size.int, aten._assert_scalar.default, torch.ops.prims.add.default):
         assert function_named(function_name(operator_)) is operator_
     assert function_named("quantized_decomposed.quantize_per_tensor.default").namespace == "quantized_decomposed"
+
+
+def test_operators_of_modules_that_torch_does_not_import_come_back_in_a_new_process():
+    script = "\n".join(
+        [
+            "import torch",
+            "from torchkiln_runtime.kiln_file.targets import function_named",
+            "assert not hasattr(torch.ops.onnx, 'RotaryEmbedding')",
+            "print(function_named('onnx.RotaryEmbedding.opset23'))",
+        ]
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "onnx.RotaryEmbedding.opset23"
 
 
 def test_symbolic_arithmetic_runs_after_loading(program_of, through_file):

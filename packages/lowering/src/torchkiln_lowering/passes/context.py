@@ -52,14 +52,21 @@ def added(
 def put(module: torch.fx.GraphModule, old: torch.fx.Node, target: Callable[..., Any], args: tuple[Any, ...], **kwargs: Any) -> bool:
     """Puts a call of equal result in the place of ``old`` if a converter takes it; whether one does.
 
-    What reads ``old`` was traced with its strides, so the result is laid out like it. A call that this torch cannot trace without
-    guards on symbolic sizes is not put there.
+    A call that this torch cannot trace without guards on symbolic sizes is not put there.
     """
     try:
         new = added(module, old, target, args, **kwargs)
     except RuntimeError as reason:
         _log.info("%s keeps its form: %s cannot be traced: %s", old.name, target, reason)
         return False
+    return replaced(module, old, new)
+
+
+def replaced(module: torch.fx.GraphModule, old: torch.fx.Node, new: torch.fx.Node) -> bool:
+    """Lets ``new``, a call in front of ``old`` of equal result, take its place if a converter takes it, else erases it; whether one does.
+
+    What reads ``old`` was traced with its strides, so the result is laid out like it.
+    """
     new.meta = {**old.meta, **new.meta}
     if is_accepted(module, new):
         with contextlib.suppress(NoLayout):

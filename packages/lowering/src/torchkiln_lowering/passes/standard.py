@@ -14,6 +14,7 @@ from torchkiln_lowering.passes.raise_attention import raise_attention
 from torchkiln_lowering.passes.raise_gelu import raise_gelu
 from torchkiln_lowering.passes.raise_layer_norm import raise_group_norm, raise_layer_norm
 from torchkiln_lowering.passes.raise_rms_norm import raise_rms_norm
+from torchkiln_lowering.passes.raise_rotary import raise_rotary_embedding
 from torchkiln_lowering.passes.split_complex import split_complex
 from torchkiln_lowering.pipeline import Pass, Pipeline
 
@@ -36,6 +37,7 @@ def standard_pipeline() -> Pipeline:
             Pass("absorb_bias", absorb_bias),
             Pass("raise_gelu", raise_gelu, after=("share_equal_calls",)),
             Pass("raise_attention", raise_attention, after=("share_equal_calls", "fold_constants")),
+            Pass("raise_rotary_embedding", raise_rotary_embedding, after=("share_equal_calls", "fold_constants")),
             Pass("raise_group_norm", raise_group_norm, after=("share_equal_calls",)),
             Pass("raise_layer_norm", raise_layer_norm, after=("share_equal_calls",)),
             Pass("raise_rms_norm", raise_rms_norm, after=("share_equal_calls",)),

@@ -7,6 +7,7 @@ from typing import Any
 from torchkiln_core import BuildError
 from torchkiln_core.layers import Attention, CausalMask, KVCacheUpdate, RotaryEmbedding
 from torchkiln_runtime.adapter.definition import Definition
+from torchkiln_runtime.adapter.rotation import rotated
 
 
 def attention(to: Definition, layer: Attention, query: Any, key: Any, value: Any, mask: Any | None = None) -> Any:
@@ -31,13 +32,9 @@ def attention(to: Definition, layer: Attention, query: Any, key: Any, value: Any
 
 
 def rotary_embedding(to: Definition, layer: RotaryEmbedding, input: Any, cosine: Any, sine: Any, positions: Any | None = None) -> Any:
-    """``IRotaryEmbeddingLayer``.
-
-    Raises:
-        BuildError: The library has none.
-    """
+    """``IRotaryEmbeddingLayer``, or the layers that it stands for where the library has none."""
     if not hasattr(to.network, "add_rotary_embedding"):
-        raise BuildError(f"{_version(to)} has no rotary embedding", fix="install a newer release of the library")
+        return rotated(to, layer, input, cosine, sine, positions)
     result = to.network.add_rotary_embedding(input, cosine, sine, layer.interleaved, layer.dim)
     if result is not None and positions is not None:
         result.set_input(3, positions)

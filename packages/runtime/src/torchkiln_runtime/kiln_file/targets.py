@@ -28,7 +28,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = types.MappingProxyType(
 """Python functions that a graph may call: each computes on numbers, or indexes, and nothing else."""
 
 _REGISTERED_BY: Mapping[str, str] = types.MappingProxyType(
-    {"prims": "torch._prims", "quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+    {"onnx": "torch.onnx.ops", "prims": "torch._prims", "quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
 )
 """Modules of torch that register their namespace only when they are imported."""
 
