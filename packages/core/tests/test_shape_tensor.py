@@ -123,6 +123,19 @@ def test_a_symbol_that_nothing_determines():
         net.size_tensor((half,))
 
 
+@pytest.mark.parametrize("text", ["8*n*m", "2*n*m - 1", "n*m + 3", "n*m*k", "max(6*n*m, 2)", "(2*n*m + k)//3"])
+def test_a_product_is_reached_from_a_multiple_of_it(text):
+    symbols = Symbols({"n": 5, "m": 4, "k": 2})
+    net = symbols.network()
+    product = symbols.ints["n"] * symbols.ints["m"]
+    net.input("x", torch.int8, (4 * product + 2, symbols.ints["k"]))
+    size = symbols.size(text)
+    net.output("sizes", net.size_tensor((size,)))
+    for at in ({"n": 5, "m": 4, "k": 2}, {"n": 3, "m": 7, "k": 5}):
+        [got] = Interpreter(net)(torch.zeros(4 * at["n"] * at["m"] + 2, at["k"], dtype=torch.int8))
+        assert got.tolist() == [evaluate(size, symbols.values(at))]
+
+
 def test_sizes_feed_layers():
     symbols = Symbols({"n": 5, "m": 4})
     net = symbols.network()

@@ -69,6 +69,14 @@ def test_an_expression_of_an_input_is_read_as_a_whole():
     assert rules([binding("x", "n // 2")], [binding("z", "n // 2", "3*(n // 2)")]).output_shapes(((6,),)) == ((6, 18),)
 
 
+def test_a_product_is_read_from_a_multiple_of_it():
+    outputs = [binding("z", "8*n*m", "2*n*m - 1", "n*m*k", "n*m + 3"), binding("w", "max(n*m, k)")]
+    reached = rules([binding("x", "4*n*m + 2", "k")], outputs)
+    assert reached.output_shapes(((26, 5),)) == ((48, 11, 30, 9), (6,))
+
+
 def test_an_undetermined_output_is_our_error():
+    with pytest.raises(InternalError, match="no input determines"):
+        rules([binding("x", "n*m", "m // 2")], [binding("z", "n*m + m")])
     with pytest.raises(InternalError, match="no input determines"):
         rules([binding("x", "n // 2")], [binding("z", "n")])

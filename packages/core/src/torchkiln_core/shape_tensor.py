@@ -15,7 +15,7 @@ from torchkiln_core.errors import InternalError
 from torchkiln_core.layers.indexing import Concatenation, Slice
 from torchkiln_core.layers.pointwise import Elementwise, ElementwiseOp
 from torchkiln_core.layers.shape import Shape
-from torchkiln_core.size import Size
+from torchkiln_core.size import Size, linear, through
 
 if TYPE_CHECKING:
     from torchkiln_core.network import Network, Value
@@ -57,12 +57,11 @@ def _write(net: Network, size: sympy.Expr) -> Value:
     """An int64 ``[1]`` value holding one size."""
     if size.is_Integer:
         return net.constant(torch.tensor([int(size)], dtype=torch.int64))
-    for value in net.inputs:
-        if size in value.shape:
-            shape = net.add(Shape(), value)
-            return net.add(Slice((value.shape.index(size),), (1,), (1,)), shape)
-        if value.sizes is not None and size in value.sizes:
-            return net.add(Slice((value.sizes.index(size),), (1,), (1,)), value)
+    found = _read(net, size)
+    if found is None and isinstance(size, (sympy.Add, sympy.Mul)) and not _determines(net, size):
+        found = _write_through(net, size)
+    if found is not None:
+        return found
     if isinstance(size, sympy.Symbol):
         return _solve(net, size)
     if isinstance(size, (Mod, PythonMod)):
@@ -76,6 +75,44 @@ def _write(net: Network, size: sympy.Expr) -> Value:
         if isinstance(size, kind):
             return _fold(net, op, size.args)
     raise InternalError(f"size {size}: {type(size).__name__} has no layers")
+
+
+def _read(net: Network, size: sympy.Expr) -> Value | None:
+    """``size`` where it is a dimension of an input, or an input holds it."""
+    for value in net.inputs:
+        if size in value.shape:
+            shape = net.add(Shape(), value)
+            return net.add(Slice((value.shape.index(size),), (1,), (1,)), shape)
+        if value.sizes is not None and size in value.sizes:
+            return net.add(Slice((value.sizes.index(size),), (1,), (1,)), value)
+    return None
+
+
+def _write_through(net: Network, size: sympy.Expr) -> Value | None:
+    """``size`` by way of a dimension of an input, where its symbols are not known one by one."""
+    dims = dict.fromkeys(dim for value in net.inputs for dim in value.shape if not isinstance(dim, int))
+    for way in through(size, dims):
+        if _determines(net, way.factor):
+            moved = _binary(net, ElementwiseOp.SUB, _write(net, way.known), way.subtrahend)
+            part = _binary(net, ElementwiseOp.FLOOR_DIV, moved, way.divisor)
+            scaled = part if way.factor == 1 else net.add(Elementwise(ElementwiseOp.PROD), part, _write(net, way.factor))
+            return _binary(net, ElementwiseOp.SUM, scaled, way.offset)
+    return None
+
+
+def _binary(net: Network, op: ElementwiseOp, left: Value, right: int) -> Value:
+    """``left`` where the number changes nothing."""
+    neutral = 1 if op is ElementwiseOp.FLOOR_DIV else 0
+    return left if right == neutral else net.add(Elementwise(op), left, _write(net, sympy.Integer(right)))
+
+
+def _determines(net: Network, size: sympy.Expr) -> bool:
+    """Whether a dimension of an input determines each symbol, or an input holds it."""
+    plain = {dim for value in net.inputs for dim in (*value.shape, *(value.sizes or ())) if isinstance(dim, sympy.Symbol)}
+    if size.free_symbols <= plain:
+        return True
+    lines = (linear(dim) for value in net.inputs for dim in value.shape)
+    return {symbol.name for symbol in size.free_symbols - plain} <= {line[2] for line in lines if line is not None}
 
 
 def _solve(net: Network, symbol: sympy.Symbol) -> Value:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import sympy
@@ -81,6 +82,34 @@ def linear(size: Size) -> tuple[int, int, str] | None:
     offset, rest = sympy.expand(size).as_coeff_Add()
     factor, base = rest.as_coeff_Mul()
     return (int(factor), int(offset), symbol.name) if base == symbol and factor.is_Integer and offset.is_Integer else None
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """A size by way of another: ``(known - subtrahend) // divisor * factor + offset``, where the division leaves no rest."""
+
+    known: sympy.Expr
+    subtrahend: int
+    divisor: int
+    factor: sympy.Expr
+    offset: int
+
+
+def through(size: sympy.Expr, others: Iterable[sympy.Expr]) -> Iterator[Through]:
+    """The ways to ``size`` from others that may be known where its symbols are not, as ``8*a*b`` is twice ``4*a*b``."""
+    factor, offset, base = _affine(size)
+    for known in others:
+        divisor, subtrahend, part = _affine(known)
+        rest, denominator = (base / part).as_numer_denom()
+        if denominator == 1 and divisor.is_Integer and factor.is_Integer:
+            yield Through(known, int(subtrahend), int(divisor), factor * rest, int(offset))
+
+
+def _affine(size: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
+    """``(a, b, base)`` where ``size`` is ``a * base + b`` and no number divides ``base``."""
+    offset, rest = sympy.expand(size).as_coeff_Add()
+    factor, base = rest.as_content_primitive()
+    return factor, offset, base
 
 
 def bind_sizes(sizes: Iterable[Size], values: Iterable[int]) -> dict[sympy.Expr, sympy.Expr]:

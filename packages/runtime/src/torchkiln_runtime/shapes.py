@@ -11,7 +11,7 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from torchkiln_core import Binding, InternalError, ShapeOutOfProfile, Size
-from torchkiln_core.size import linear
+from torchkiln_core.size import linear, through
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 Symbols: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -50,9 +50,18 @@ def compile_size(size: Size, known: Mapping[sympy.Expr, int]) -> Evaluator | Non
         return operator.itemgetter(known[size])
     parts = [compile_size(part, known) for part in size.args]
     present = [part for part in parts if part is not None]
-    if not parts or len(present) != len(parts):
-        return None
-    return _combine(size, present)
+    return _combine(size, present) if parts and len(present) == len(parts) else _through(size, known)
+
+
+def _through(size: sympy.Expr, known: Mapping[sympy.Expr, int]) -> Evaluator | None:
+    """``size`` by way of one that is known."""
+    for way in through(size, known):
+        # What remains has fewer symbols, or is a number.
+        factor = compile_size(way.factor, known) if way.factor.free_symbols < size.free_symbols else None
+        if factor is not None:
+            read = operator.itemgetter(known[way.known])
+            return lambda row: (read(row) - way.subtrahend) // way.divisor * factor(row) + way.offset
+    return None
 
 
 def _combine(size: sympy.Expr, parts: list[Evaluator]) -> Evaluator:
