@@ -1,26 +1,26 @@
 """Makes up programs and compares what torchkiln makes of them with eager PyTorch.
 
-    python tools/fuzz.py --programs 500 [--seed 1] [--build] [--capture dynamic]
+    python tools/fuzz.py --programs 500 [--seed 1] [--rounds 20] [--build] [--capture dynamic] [--json fuzz.json]
 
 A program has 3 to 30 calls over tensors of random shapes and dtypes: arithmetic, reductions, views, joins, indices, and in-place edits of
 values, of views of them and of arguments. Values are shared, and several are returned. Results, what became of the arguments, and the
-structure must equal eager's. A program that does not is shrunk by hypothesis and printed, so that it can be kept as a test.
+structure must equal eager's. A program that does not is shrunk and printed, so that it can be kept as a test.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from fuzz_rounds import arguments_of, options_of, run_rounds
 from hypothesis import strategies as st
 from opinfo_call import Capture, NotCaptured, SampleCall, compile_call
 
+from torchkiln import Report
 from torchkiln_testing import OpClass, assert_same
 
 T = torch.Tensor
@@ -123,7 +123,7 @@ class Step:
     name: str
     operands: tuple[int, ...]
 
-    def run(self, values: Sequence[T]) -> T:
+    def run(self, values: Sequence[T] | Mapping[int, T]) -> T:
         """The result of the call."""
         operands = [values[index] for index in self.operands]
         return BINARY[self.name](*operands) if self.name in BINARY else UNARY[self.name](*operands)
@@ -156,34 +156,49 @@ class FuzzProgram:
 
 @st.composite
 def programs(draw: Callable[[Any], Any]) -> FuzzProgram:
-    """Programs that eager PyTorch runs; a call that it refuses is left out."""
+    """Programs that eager PyTorch runs; a call that it refuses gives way to the next that it takes."""
     arguments = tuple(draw(st.lists(st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES)), min_size=1, max_size=3)))
     values = FuzzProgram(arguments, (), ()).example()
+    names = sorted([*UNARY, *BINARY])
     steps: list[Step] = []
-    for name in draw(st.lists(st.sampled_from(sorted([*UNARY, *BINARY])), min_size=3, max_size=30)):
-        operands = tuple(draw(st.integers(0, len(values) - 1)) for _ in range(1 + (name in BINARY)))
-        step = Step(name, operands)
-        if _runs(step, values):
-            values.append(step.run(values))
-            steps.append(step)
+    for first in draw(st.lists(st.integers(0, len(names) - 1), min_size=3, max_size=30)):
+        operands = tuple(draw(st.integers(0, len(values) - 1)) for _ in range(2))
+        for name in (*names[first:], *names[:first]):
+            step = Step(name, operands[: 1 + (name in BINARY)])
+            result = _attempt(step, values)
+            if result is not None:
+                values.append(result)
+                steps.append(step)
+                break
     returned = draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=3, unique=True))
     return FuzzProgram(arguments, tuple(steps), tuple({*returned, len(values) - 1}))
 
 
-def _runs(step: Step, values: Sequence[T]) -> bool:
-    """Whether eager takes the call and its result is of moderate size; tried on copies, without the memory that values share."""
-    if step.name in IN_PLACE and _overlaps(values[step.operands[0]]):
-        return False
+def _attempt(step: Step, values: Sequence[T]) -> T | None:
+    """The result, where eager takes the call and it is of moderate size."""
+    operands = [values[index] for index in step.operands]
+    if step.name in IN_PLACE and (_overlaps(operands[0]) or _shares(*operands)):
+        return None
     try:
-        result = step.run([value.clone() for value in values])
+        # On copies first: a call that fails on its way has written by then.
+        result = step.run({index: values[index].clone() for index in step.operands})
+        return step.run(values) if result.numel() <= 1000 and result.dim() <= 5 else None
     except (RuntimeError, IndexError, ValueError):
-        return False
-    return result.numel() <= 1000 and result.dim() <= 5
+        return None
 
 
 def _overlaps(x: T) -> bool:
     """Whether several elements share memory, so that eager refuses to write."""
     return any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True))
+
+
+def _shares(written: T, read: T | None = None) -> bool:
+    """Whether elements are read that were written as others before, so that the result depends on the order of writes."""
+    if read is None or written.untyped_storage().data_ptr() != read.untyped_storage().data_ptr():
+        return False
+    size = written.untyped_storage().nbytes() // written.element_size()
+    places = [torch.arange(size).as_strided(x.shape, x.stride(), x.storage_offset()).contiguous() for x in (written, read)]
+    return bool(torch.isin(*places).any()) and (written.shape != read.shape or not torch.equal(*places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,52 +210,27 @@ class Sample:
     kwargs: dict[str, Any]
 
 
-def check(program: FuzzProgram, options: Mapping[str, Any], capture: Capture = Capture.STATIC) -> bool:
-    """Raises unless the compiled program equals eager; whether torch could capture it at all."""
+def check(program: FuzzProgram, options: Mapping[str, Any], capture: Capture = Capture.STATIC) -> list[Report] | None:
+    """Raises unless the compiled program equals eager; the reports of its graphs, or ``None`` where torch cannot capture it."""
     first, *rest = program.example()
     call = SampleCall.of(program, Sample(first, tuple(rest), {}))
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         expected = call.eager()
         try:
-            got = compile_call(call, options, capture)()
+            compiled = compile_call(call, options, capture)
         except NotCaptured:
-            return False
+            return None
+        got = compiled()
     assert_same(expected, got, OpClass.MODEL)
-    return True
+    return compiled.reports
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 when a program differs or crashes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--build", action="store_true", help="build plans too, for sm_89; needs no GPU")
+def main(given: Sequence[str] | None = None) -> int:
+    """Exit status 1 when a program fails."""
+    parser = arguments_of(__doc__)
     parser.add_argument("--capture", default="static", choices=[item.value for item in Capture])
-    options = parser.parse_args(arguments)
-    settings_ = {"engine": "reference", "min_block_size": 1, **({"targets": ["sm_89"]} if options.build else {})}
-    counts = {True: 0, False: 0}
-
-    @seed(options.seed)
-    @settings(
-        max_examples=options.programs,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-        report_multiple_bugs=False,
-    )
-    @given(programs())
-    def run(program: FuzzProgram) -> None:
-        counts[check(program, settings_, Capture(options.capture))] += 1
-
-    try:
-        run()
-    except Exception as error:  # noqa: BLE001 - to find whatever is raised is the purpose
-        notes = "\n".join(getattr(error, "__notes__", ()))
-        sys.stdout.write(f"after {sum(counts.values())} programs: {type(error).__name__}: {error}\n{notes}\n")
-        return 1
-    sys.stdout.write(f"{counts[True]} programs equal eager, {counts[False]} not captured by torch\n")
-    return 0
+    chosen = parser.parse_args(given)
+    return run_rounds(programs(), functools.partial(check, options=options_of(chosen), capture=Capture(chosen.capture)), chosen)
 
 
 if __name__ == "__main__":

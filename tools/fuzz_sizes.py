@@ -1,24 +1,22 @@
 """Makes up programs of shape operations and compares them with eager PyTorch at many sizes, compiled once.
 
-    python tools/fuzz_sizes.py --programs 2000 [--seed 1] [--build] [--engine tensorrt]
+    python tools/fuzz_sizes.py --programs 200 --rounds 10 [--seed 1] [--build] [--engine tensorrt] [--json sizes.json]
 
 A program has 2 to 12 calls over tensors with the dynamic sizes ``b`` and ``s`` (and ``2 * s``), which its own calls turn into others:
 ``s // 2``, ``s % 3``, the size of what a mask leaves. It is exported once, at the typical sizes, and runs at the smallest, the largest,
-and some between. A program whose results differ is shrunk by hypothesis and printed, so that it can be kept as a test.
+and some between. A program whose results differ is shrunk and printed, so that it can be kept as a test.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+import functools
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from fuzz_rounds import arguments_of, options_of, run_rounds
 from hypothesis import strategies as st
 from torch.export import Dim
 
@@ -235,7 +233,7 @@ class _Module(torch.nn.Module):
         return self.program(x, y, z, i)
 
 
-def check(program: SizeProgram, options: Mapping[str, Any], device: str = "cpu") -> torchkiln.Report | None:
+def check(program: SizeProgram, options: Mapping[str, Any], device: str = "cpu") -> list[torchkiln.Report] | None:
     """Raises where a result differs; the report, or ``None`` where torch cannot export even the first call for every size.
 
     Of a program that torch cannot export, the first half is tried.
@@ -243,78 +241,43 @@ def check(program: SizeProgram, options: Mapping[str, Any], device: str = "cpu")
     module = _Module(program)
     b, s = (Dim(name, min=1, max=high) for name, high in zip("bs", LARGEST, strict=True))
     shapes = ({0: b, 1: s}, {0: s}, {0: 2 * s, 1: b}, {0: b})
-    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"), torch.device(device):
         try:
-            compiled = torchkiln.compile(module, _on(device, arguments(TYPICAL)), dynamic_shapes=shapes, **options)
+            compiled = torchkiln.compile(module, arguments(TYPICAL), dynamic_shapes=shapes, **options)
         except ExportError:
             shorter = program.shorter()
             return None if shorter is None else check(shorter, options, device)
         for sizes in SIZES:
-            given_ = _on(device, arguments(sizes))
-            try:
-                expected = module(*given_)
-            except (RuntimeError, IndexError, ValueError, TypeError):
-                # Another error, at most, may come of a size that eager refuses.
-                continue
-            try:
-                got = compiled(*given_)
-            except torchkiln.ShapeOutOfProfile as error:
-                if "while it was captured" not in str(error):
-                    raise AssertionError(f"sizes {sizes}: {error}") from error
-                # The program is right for some sizes only, which torch found out while it exported it.
-                continue
-            except Exception as error:
-                raise AssertionError(f"sizes {sizes}: {type(error).__name__}: {error}") from error
-            assert_same(expected, got, OpClass.MODEL)
-    return compiled.report
+            _compare(module, compiled, sizes)
+    return [compiled.report]
 
 
-def _on(device: str, tensors: Sequence[T]) -> tuple[T, ...]:
-    return tuple(tensor.to(device) for tensor in tensors)
-
-
-def main(given_: Sequence[str] | None = None) -> int:
-    """Exit status 1 when a program differs or crashes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--build", action="store_true", help="build plans too, for sm_89; needs no GPU")
-    parser.add_argument("--engine", default="reference", choices=["reference", "tensorrt"])
-    chosen = parser.parse_args(given_)
-    options = {"engine": chosen.engine, "min_block_size": 1, **({"targets": ["sm_89"]} if chosen.build else {})}
-    device = "cuda" if chosen.engine == "tensorrt" else "cpu"
-    counts: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
-
-    @seed(chosen.seed)
-    @settings(
-        max_examples=chosen.programs,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-        report_multiple_bugs=False,
-    )
-    @given(size_programs())
-    def run(program: SizeProgram) -> None:
-        with torch.device(device):
-            report = check(program, options, device)
-        counts["not captured" if report is None else "equal"] += 1
-        if report is not None:
-            refused.update({f"{item.target} [{item.rule}]" for item in report.rejections})
-            for segment in report.segments:
-                counts[segment.kind] += len(segment.calls)
-
+def _compare(module: _Module, compiled: torchkiln.CompiledModule, sizes: tuple[int, int]) -> None:
+    """Raises where the results for some sizes differ."""
+    given = arguments(sizes)
     try:
-        run()
-    except Exception as error:  # noqa: BLE001 - to find whatever is raised is the purpose
-        notes = "\n".join(getattr(error, "__notes__", ()))
-        sys.stdout.write(f"after {counts['equal'] + counts['not captured']} programs: {type(error).__name__}: {error}\n{notes}\n")
-        return 1
-    sys.stdout.write(f"{counts['equal']} programs equal eager at every size, {counts['not captured']} not captured by torch\n")
-    sys.stdout.write(f"{counts['engine']} calls in engines, {counts['torch']} in PyTorch: ")
-    sys.stdout.write(", ".join(f"{target} in {count}" for target, count in refused.most_common(12)) + "\n")
-    return 0
+        expected = module(*given)
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        # Another error, at most, may come of a size that eager refuses.
+        return
+    try:
+        assert_same(expected, compiled(*given), OpClass.MODEL)
+    except torchkiln.ShapeOutOfProfile as error:
+        # The program may be right for some sizes only, which torch found out while it exported it.
+        if "while it was captured" not in str(error):
+            raise AssertionError(f"sizes {sizes}: {error}") from error
+    except Exception as error:
+        error.add_note(f"sizes {sizes}")
+        raise
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Exit status 1 when a program fails."""
+    parser = arguments_of(__doc__)
+    parser.add_argument("--engine", default="reference", choices=["reference", "tensorrt"])
+    chosen = parser.parse_args(given)
+    device = "cuda" if chosen.engine == "tensorrt" else "cpu"
+    return run_rounds(size_programs(), functools.partial(check, options=options_of(chosen, chosen.engine), device=device), chosen)
 
 
 if __name__ == "__main__":
