@@ -104,6 +104,16 @@ def test_the_table_shows_the_numbers(capture, oracle, tmp_path):
     path = tmp_path / "numbers.txt"
     LevelPartitioner(options(partition_report=str(path))).partition(capture(turns, X), oracle("lgamma"))
     assert path.read_text() == text + "\n"
+    with pytest.raises(PartitionError, match="partition_report: expected a file that can be written"):
+        LevelPartitioner(options(partition_report=str(tmp_path))).partition(capture(turns, X), oracle("lgamma"))
+
+
+def test_the_table_shows_engines_that_everything_must_be(capture, oracle):
+    texts = []
+    LevelPartitioner(PartitionOptions(require_full_compilation=True, partition_report=texts.append)).partition(capture(turns, X), oracle())
+    [row] = [line for line in texts[0].splitlines() if "calls" not in line and "model:" not in line]
+    assert row.split()[0] == "9"
+    assert row.split()[-2:] == ["engine", "sin"]
 
 
 def test_flops(capture, oracle):

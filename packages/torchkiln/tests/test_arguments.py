@@ -119,6 +119,35 @@ def test_arguments_must_be_a_tuple() -> None:
         torchkiln.compile(Gated(), (X,), [GATE])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, r"Gated\(.*\) takes, got 0 positional arguments and no names: missing a required argument: 'x'.*inputs="),
+        ({"args": (X, 2.0, X)}, "got 3 positional arguments and no names: too many positional arguments"),
+        ({"args": (X,), "kwargs": {"gates": GATE}}, "got an unexpected keyword argument 'gates'"),
+        ({"args": (X,), "kwargs": {1: GATE}}, "kwargs: expected names of arguments, got int 1"),
+        ({"args": {"x": X}}, "args: expected a tuple of example arguments, got dict; give arguments by name in kwargs="),
+        ({"args": (X,), "dynamic_shapes": 3}, "dynamic_shapes: expected a tuple with an entry for each argument.*got int 3"),
+        ({"inputs": []}, "missing a required argument: 'x'"),
+    ],
+)
+def test_examples_that_no_call_takes_are_refused(given: dict[str, Any], words: str) -> None:
+    for function in (torchkiln.compile, torchkiln.explain):
+        with pytest.raises(TypeError, match=words):
+            function(Gated(), **given)
+
+
+def test_a_failing_export_with_dynamic_shapes_points_at_them() -> None:
+    with pytest.raises(torchkiln.ExportError, match="fix: give dynamic_shapes an entry for each argument"):
+        torchkiln.compile(torch.nn.ReLU(), (X,), dynamic_shapes=({5: Dim("rows")},), engine="reference")
+
+
+def test_an_input_on_a_device_that_is_not_here_is_refused() -> None:
+    description = torchkiln.Input((2, 3), device="cuda:99")
+    with pytest.raises(ValueError, match=r"Input: expected a torch\.float32 tensor \(2, 3\) on cuda:99"):
+        torchkiln.compile(torch.nn.ReLU(), inputs=[description])
+
+
 def test_unknown_options_are_refused_with_a_suggestion() -> None:
     with pytest.raises(ValueError, match="did you mean 'min_block_size'"):
         gated(min_blok_size=2)

@@ -203,3 +203,8 @@ def test_the_plan_cache_is_shared_when_it_has_a_size() -> None:
     assert backends.plan_cache.size == 0
     with pytest.raises(ValueError, match="expected 0 or more, got -1"):
         backends.plan_cache.max_size = -1
+
+
+def test_the_size_of_the_plan_cache_is_a_number() -> None:
+    with pytest.raises(TypeError, match=r"plan_cache\.max_size: expected an int, got '8'"):
+        backends.plan_cache.max_size = "8"  # type: ignore[assignment]

@@ -107,6 +107,17 @@ def test_a_fallback_leaves_a_folder_too(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_folder_that_cannot_be_written_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.warns(torchkiln.FallbackWarning, match="no such layer"):
+        compile_small(debug_dir=str(file))
+    with pytest.raises(torchkiln.ConversionError, match="no such layer") as caught:
+        compile_small(debug_dir=str(file), require_full_compilation=True)
+    assert any("cannot be written" in note for note in caught.value.__notes__)
+
+
 def test_torch_compile_leaves_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch)
     torch.compiler.reset()

@@ -126,6 +126,15 @@ def test_profiles_that_do_not_fit_are_refused(profile: Profile, words: str) -> N
         compiled_net(profile)
 
 
+def test_a_report_has_the_sizes_of_the_profiles() -> None:
+    x, rows = torch.randn(4, 3), Dim("rows", min=1, max=64)
+    options = {"dynamic_shapes": ({0: rows},), "profiles": [Profile("few", {"rows": (2, 3, 5)})]}
+    [size] = torchkiln.explain(torch.nn.ReLU(), (x,), **options).sizes
+    assert (size.min, size.opt, size.max) == (2, 3, 5)
+    with pytest.raises(ValueError, match="'lines' is not a dynamic dimension"):
+        torchkiln.explain(torch.nn.ReLU(), (x,), profiles=[Profile("few", {"lines": (2, 3, 5)})])
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [

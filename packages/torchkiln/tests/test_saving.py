@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 def test_only_compiled_modules_can_be_saved(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"torchkiln\.compile"):
         torchkiln.save(Net(), tmp_path / "net.kiln")  # type: ignore[arg-type]
+    compiled = torchkiln.compile(torch.relu, (torch.randn(3),), engine="reference")
+    for act in (torchkiln.load, lambda path: torchkiln.save(compiled, path)):
+        with pytest.raises(TypeError, match="path: expected the name of a file, got NoneType None"):
+            act(None)
 
 
 def test_a_plan_for_another_version_names_both_sides(tmp_path: Path) -> None:
@@ -132,6 +137,6 @@ def test_the_device_to_load_on_is_checked(tmp_path: Path) -> None:
     x = torch.randn(3)
     torchkiln.save(torchkiln.compile(torch.relu, (x,), engine="reference", min_block_size=1), tmp_path / "net.kiln")
     assert_same(torch.relu(x), torchkiln.load(tmp_path / "net.kiln", engine="reference", device="cpu:0")(x))
-    for device in ("oven", "meta"):
-        with pytest.raises(ValueError, match=f"device: expected 'cpu'.*{device}"):
-            torchkiln.load(tmp_path / "net.kiln", engine="reference", device=device)
+    for device in ("oven", "meta", ["cuda"]):
+        with pytest.raises(ValueError, match=f"device: expected 'cpu'.*{re.escape(repr(device))}"):
+            torchkiln.load(tmp_path / "net.kiln", engine="reference", device=device)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ import torch
 import torch._inductor
 
 import torchkiln
+from torchkiln.backend import torchkiln as torchkiln_backend
 from torchkiln.modes import MODES, options_of
 from torchkiln_converters import Support, converter
 from torchkiln_converters.support import FLOATS
@@ -349,6 +350,11 @@ def test_every_mode_of_torch_is_known(mode: str) -> None:
 
 def test_autotuning_measures() -> None:
     assert {mode for mode, options in MODES.items() if options.get("benchmark")} == {"max-autotune", "max-autotune-no-cudagraphs"}
+
+
+def test_the_backend_wants_to_be_called_by_torch_compile() -> None:
+    with pytest.raises(torchkiln.ExportError, match=r"(?s)expected a call by torch\.compile.*fix: call torchkiln\.compile"):
+        torchkiln_backend(torch.fx.symbolic_trace(torch.nn.ReLU()), [torch.randn(3)])
 
 
 def test_an_unknown_mode_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from torchkiln_core.errors import PartitionError
 from torchkiln_partitioning.cost import DEFAULT_MODEL
 from torchkiln_partitioning.payoff import Decision
 
@@ -12,12 +13,22 @@ _HEAD = ("calls", "GFLOP", "weights MB", "in", "in MB", "out", "out MB", "PyTorc
 
 
 def publish(decisions: Sequence[Decision], sink: Callable[[str], object] | str) -> None:
-    """Gives the table to a function, or writes it to the file of that name."""
+    """Gives the table to a function, or writes it to the file of that name.
+
+    Raises:
+        PartitionError: The file cannot be written.
+    """
     text = decision_table(decisions)
-    if isinstance(sink, str):
-        Path(sink).write_text(text + "\n", encoding="utf-8")
-    else:
+    if not isinstance(sink, str):
         sink(text)
+        return
+    try:
+        Path(sink).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PartitionError(
+            f"partition_report: expected a file that can be written, got {sink!r}: {error}",
+            fix="name a file in a folder that is there, or give a function such as print",
+        ) from error
 
 
 def decision_table(decisions: Sequence[Decision]) -> str:

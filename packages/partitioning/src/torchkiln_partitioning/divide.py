@@ -29,18 +29,13 @@ class Division:
     groups: tuple[Group, ...]
 
 
-def divide(placement: Placement) -> Division:
+def _into_fewest(placement: Placement, calls: CallGraph, transfers: Sequence[Transfer]) -> Division:
     """The division with the fewest segments, and among those one with little traffic."""
-    calls = depend(placement)
-    return _divide(placement, calls, find_transfers(placement, calls))
-
-
-def _divide(placement: Placement, calls: CallGraph, transfers: Sequence[Transfer]) -> Division:
     levels = settle(calls.graph, transfers, best_levels(calls.graph))
     return Division(placement, _group(placement, calls, levels))
 
 
-def divide_with_payoff(placement: Placement, judge: Callable[[Division], Mapping[int, Rejection]]) -> Division:
+def divide(placement: Placement, judge: Callable[[Division], Mapping[int, Rejection]]) -> Division:
     """A division whose engine segments all pay, or that is one engine segment.
 
     Calls of segments that ``judge`` refuses move to PyTorch and the program is divided anew. Where that leaves such segments again, the
@@ -48,13 +43,16 @@ def divide_with_payoff(placement: Placement, judge: Callable[[Division], Mapping
     """
     calls = depend(placement)
     transfers = find_transfers(placement, calls)
-    first = _divide(placement, calls, transfers)
+    first = _into_fewest(placement, calls, transfers)
     refused = judge(first)
     if not refused:
         return first
     rest = placement.without(refused)
     recoloured = calls.recoloured(rest)
-    second = divide(rest) if recoloured is None else _divide(rest, recoloured, transfers)
+    if recoloured is None:
+        recoloured = depend(rest)
+        transfers = find_transfers(rest, recoloured)
+    second = _into_fewest(rest, recoloured, transfers)
     return _merged(first, rest) if judge(second) else second
 
 

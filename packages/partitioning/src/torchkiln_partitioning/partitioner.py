@@ -16,7 +16,7 @@ from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_partitioning.classify import Refusals, classify
 from torchkiln_partitioning.collection import collection_paused
 from torchkiln_partitioning.decision_table import publish
-from torchkiln_partitioning.divide import Division, divide, divide_with_payoff
+from torchkiln_partitioning.divide import Division, divide
 from torchkiln_partitioning.draft import Draft, draft_segments
 from torchkiln_partitioning.effects import calls_inside
 from torchkiln_partitioning.executed_modules import find_executed, require_matches
@@ -44,6 +44,9 @@ class LevelPartitioner:
     """
 
     def __init__(self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None) -> None:
+        if options.require_full_compilation:
+            # When everything must be compiled, no engine is too small.
+            options = dataclasses.replace(options, min_block_size=1, border_cost="off")
         self._options = options
         self._executed = OperatorSet("torch_executed_ops", options.torch_executed_ops)
         self._refused = dict(refused or {})
@@ -52,8 +55,8 @@ class LevelPartitioner:
         """Divides ``program`` by what ``oracle`` says of each call.
 
         Raises:
-            PartitionError: ``require_full_compilation`` is set and a call stays in PyTorch, or ``node_overrides`` wants a call in an engine
-                that cannot run there.
+            PartitionError: ``require_full_compilation`` is set and a call stays in PyTorch, ``node_overrides`` wants a call in an engine
+                that cannot run there, or the file of ``partition_report`` cannot be written.
             ValueError: An entry of ``torch_executed_modules`` matches no module of the program, or one of ``node_overrides`` no call.
         """
         with collection_paused():
@@ -73,11 +76,11 @@ class LevelPartitioner:
         require_possible(overridden, rejections)
         placement = place(view, recipes, rejections)
         judge = self._judge([call for call, kind in overridden.items() if kind is Kind.ENGINE])
-        division, drafts = self._divide(placement, judge)
+        division, drafts = _divide(placement, judge)
         while refused := beyond_limits(division, drafts):
             require_possible(overridden, refused)
             placement = placement.without(refused)
-            division, drafts = self._divide(placement, judge)
+            division, drafts = _divide(placement, judge)
         if self._options.require_full_compilation:
             _require_full(division.placement)
         if self._options.partition_report is not None:
@@ -97,11 +100,6 @@ class LevelPartitioner:
     def _judge(self, forced: Sequence[int]) -> Judge:
         return Judge(self._options, forced, PROGRAM)
 
-    def _divide(self, placement: Placement, judge: Judge) -> tuple[Division, tuple[Draft, ...]]:
-        # When everything must be compiled, no engine is too small.
-        division = divide(placement) if self._options.require_full_compilation else divide_with_payoff(placement, judge)
-        return division, draft_segments(division)
-
 
 class BodyPartitioner(LevelPartitioner):
     """Divides a graph that a higher-order call runs, again and again or instead of another.
@@ -120,6 +118,11 @@ class BodyPartitioner(LevelPartitioner):
 
     def _judge(self, forced: Sequence[int]) -> Judge:
         return Judge(self._options, forced, BODY)
+
+
+def _divide(placement: Placement, judge: Judge) -> tuple[Division, tuple[Draft, ...]]:
+    division = divide(placement, judge)
+    return division, draft_segments(division)
 
 
 def _require_full(placement: Placement) -> None:

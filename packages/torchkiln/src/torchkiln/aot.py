@@ -47,22 +47,14 @@ def compile(
     """
     settings = Options.from_keywords(options)
     compiler = Compiler(settings)
-    captured = capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs))
-    if settings.build.profiles:
-        declared = examples_of(inputs)[1] if inputs is not None else dynamic_shapes
-        captured, profiles = _with_profiles(captured, model, declared, settings.build.profiles)
-        return _finish(compiler, model, captured, settings, profiles)
-    return _finish(compiler, model, captured, settings)
+    captured, profiles = capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs))
+    return _finish(compiler, model, captured, settings, profiles)
 
 
 def _with_profiles(
     captured: Captured, model: Any, dynamic_shapes: Any, given: Sequence[Profile]
 ) -> tuple[Captured, tuple[SymbolRanges, ...]]:
-    """The model for the sizes of its profiles, and the profiles in its symbols.
-
-    Raises:
-        ValueError: A profile names a dimension that there is not, or sizes outside of what is declared.
-    """
+    """The model for the sizes of its profiles, and the profiles in its symbols."""
     convention = captured.convention
     names = names_of_checks(convention.checks)
     if dynamic_shapes is not None:
@@ -116,36 +108,45 @@ def _compile_wider(
             return _finish(compiler, model, capture(model, model, sizes), once)
     shapes = widened_shapes(convention, convention.arrange(args, kwargs))
     try:
-        captured = capture_model(compiler, model, (args, kwargs, shapes, None))
+        captured, _ = capture_model(compiler, model, (args, kwargs, shapes, None))
     except ExportError:
         if shapes is None:
             raise
-        captured = capture_model(compiler, model, (args, kwargs, None, None))
+        captured, _ = capture_model(compiler, model, (args, kwargs, None, None))
     return _finish(compiler, model, captured, once)
 
 
-def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any, Any]) -> Captured:
-    """The captured model; ``examples`` are the arguments ``args``, ``kwargs``, ``dynamic_shapes`` and ``inputs`` of ``compile``.
+def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any, Any]) -> tuple[Captured, tuple[SymbolRanges, ...]]:
+    """The model as it is captured for the sizes of the compiler's profiles, and these profiles in its symbols.
+
+    Args:
+        compiler: The stages.
+        model: As for ``compile``.
+        examples: The arguments ``args``, ``kwargs``, ``dynamic_shapes`` and ``inputs`` of ``compile``.
 
     Raises:
         ExportError: The model cannot be captured.
         TypeError: Arguments of the wrong type.
+        ValueError: A profile names a dimension that there is not, or sizes outside of what is declared.
     """
     given_args, kwargs, given_shapes, inputs = examples
-    args, dynamic_shapes = _examples(model, given_args, given_shapes, inputs)
+    args, dynamic_shapes = _examples(given_args, given_shapes, inputs)
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TypeError(f"kwargs: expected a mapping of names to values, got {type(kwargs).__name__}")
     with compiler.clock.measure("export"), compiler.debug.watch("export"):
-        return capture(export_model(model, args, kwargs or {}, dynamic_shapes), model)
+        captured = capture(export_model(model, args, kwargs or {}, dynamic_shapes), model)
+    profiles = compiler.options.build.profiles
+    return _with_profiles(captured, model, dynamic_shapes, profiles) if profiles else (captured, ())
 
 
-def _examples(model: object, args: Any, dynamic_shapes: Any, inputs: Any) -> tuple[tuple[Any, ...], Any]:
+def _examples(args: Any, dynamic_shapes: Any, inputs: Any) -> tuple[tuple[Any, ...], Any]:
     if inputs is not None:
         if args is not None or dynamic_shapes is not None:
             raise TypeError("inputs: expected either inputs, or args with dynamic_shapes, got both")
         return examples_of(inputs)
     if args is None:
         return (), dynamic_shapes
-    if isinstance(args, torch.Tensor) or not isinstance(args, (tuple, list)):
-        raise TypeError(f"args: expected a tuple of example arguments, got {type(args).__name__}; for one tensor write (tensor,)")
+    if not isinstance(args, (tuple, list)):
+        hint = "give arguments by name in kwargs=" if isinstance(args, Mapping) else "for one tensor write (tensor,)"
+        raise TypeError(f"args: expected a tuple of example arguments, got {type(args).__name__}; {hint}")
     return tuple(args), dynamic_shapes

@@ -30,7 +30,7 @@ from torchkiln.ranges import ranges_of
 from torchkiln.stages import Compiler
 from torchkiln.weights import WeightWatch
 from torchkiln.widening import widened
-from torchkiln_core import ExportError, InputKind, Options, Program, ProgramInput, ShapeOutOfProfile
+from torchkiln_core import ExportError, InputKind, InternalError, Options, Program, ProgramInput, ShapeOutOfProfile
 
 _LOG = logging.getLogger("torchkiln")
 Outside = Literal["error", "torch", "rebuild"]
@@ -54,9 +54,10 @@ def torchkiln(
 
     Raises:
         ValueError: An unknown mode or option, or a value outside its range.
-        CompileError: A stage refused.
+        CompileError: A stage refused, or torch.compile is not the caller.
     """
     compiler = Compiler(Options.from_keywords(options_of(mode, options or {})))
+    _tracing_context()
     trains = torch.is_grad_enabled() and any(isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs)
     with nullcontext() if trains else _keep_composites(compiler):
         compiled: Callable[..., Any] = aot_module_simplified(
@@ -256,12 +257,19 @@ def _compile_forward(compiler: Compiler, graph: torch.fx.GraphModule, weights: f
 
 def _weight_positions(*, trained: bool) -> frozenset[int]:
     """Positions of the parameters and buffers that stay: neither mutated by the graph nor, where gradients are taken, trained."""
-    context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
+    metadata = _tracing_context().fw_metadata
     if metadata is None:
-        raise ExportError("torchkiln's backend runs under torch.compile only", fix="call torchkiln.compile instead")
+        raise InternalError("torch.compile: expected AOTAutograd's metadata of the graph in its tracing context, got none")
     infos = {index: metadata.input_info[index] for index in metadata.static_input_indices}
     return frozenset(index for index, info in infos.items() if not info.mutates_data and not (trained and info.requires_grad))
+
+
+def _tracing_context() -> TracingContext:
+    """What Dynamo and AOTAutograd know of the graph that is being compiled."""
+    context = TracingContext.try_get()
+    if context is None:
+        raise ExportError("torchkiln's backend: expected a call by torch.compile, got another", fix="call torchkiln.compile instead")
+    return context
 
 
 def _run_in_pytorch(compiler: Compiler, graph: torch.fx.GraphModule, fake_inputs: Sequence[Any]) -> Callable[..., Any]:

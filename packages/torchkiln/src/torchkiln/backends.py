@@ -116,7 +116,7 @@ class PlanCacheControl:
 
     @max_size.setter
     def max_size(self, count: int) -> None:
-        if count < 0:
+        if _integer("plan_cache.max_size", count) < 0:
             raise ValueError(f"plan_cache.max_size: expected 0 or more, got {count!r}")
         with self._lock:
             if count == 0:
@@ -235,6 +235,12 @@ def _set_benchmark(value: bool) -> None:
 def _boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"torchkiln.backends.{name}: expected a bool, got {value!r}")
+    return value
+
+
+def _integer(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"torchkiln.backends.{name}: expected an int, got {value!r}")
     return value
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection
 from torch.export.graph_signature import InputKind as ExportInputKind
 
 from torchkiln.convention import CallingConvention, read_convention
@@ -18,7 +19,13 @@ from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
 from torchkiln.torchscript import export_script
 from torchkiln.weight_source import WeightSource
-from torchkiln_core import ExportError, InputKind, Program, ProgramInput
+from torchkiln_core import ExportError, InputKind, KilnError, Program, ProgramInput
+
+_MODEL_FIX = (
+    "see that the model runs on these arguments in PyTorch and that torch.export takes it, or use "
+    "torch.compile(model, backend='torchkiln'), which allows graph breaks"
+)
+_SHAPES_FIX = "give dynamic_shapes an entry for each argument, with dimensions that it has and ranges that hold the example's sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ def export_model(
 
     Raises:
         ExportError: torch cannot export the model; its message is carried.
-        TypeError: Not a model, or shapes for an ``ExportedProgram``, which has its own.
+        TypeError: Not a model, arguments that it does not take, or shapes for an ``ExportedProgram``, which has its own.
     """
     if isinstance(model, ExportedProgram):
         if dynamic_shapes is not None:
@@ -56,6 +63,7 @@ def export_model(
         return model
     if isinstance(model, type) or not callable(model):
         raise TypeError(f"model: expected a module, a function, an ExportedProgram or a TorchScript module, got {model!r}")
+    _check_examples(model, args, kwargs, dynamic_shapes)
     args, kwargs = separate((args, dict(kwargs)), model)
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         converted = export_script(model, args, kwargs)
@@ -67,14 +75,36 @@ def export_model(
     try:
         with torch.no_grad():
             exported = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    except KilnError:
+        raise
     except Exception as error:
-        raise ExportError(
-            f"{_name_of(model)} cannot be exported: {type(error).__name__}: {error}",
-            fix="make the model exportable with torch.export, or use torch.compile(model, backend='torchkiln'), which allows graph breaks",
-        ) from error
+        fix = _MODEL_FIX if dynamic_shapes is None else f"{_SHAPES_FIX}; where that is so, {_MODEL_FIX}"
+        raise ExportError(f"{_name_of(model)} cannot be exported: {type(error).__name__}: {error}", fix=fix) from error
     if isinstance(module, _FunctionModule):
         _locate(exported.graph, module.function)
     return exported
+
+
+def _check_examples(model: object, args: tuple[Any, ...], kwargs: Mapping[Any, Any], dynamic_shapes: Any) -> None:
+    """Raises ``TypeError`` for what no call of the model takes, whatever it computes."""
+    wrong = [name for name in kwargs if not isinstance(name, str)]
+    if wrong:
+        raise TypeError(f"kwargs: expected names of arguments, got {type(wrong[0]).__name__} {wrong[0]!r}")
+    if not isinstance(dynamic_shapes, (type(None), Mapping, tuple, list, ShapesCollection, AdditionalInputs)):
+        got = f"{type(dynamic_shapes).__name__} {dynamic_shapes!r}"
+        raise TypeError(f"dynamic_shapes: expected a tuple with an entry for each argument, or a mapping by their names, got {got}")
+    signature = _signature_of(model)
+    if signature is None:
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        names = ", ".join(kwargs) or "no names"
+        bare = inspect.Signature([item.replace(annotation=item.empty) for item in signature.parameters.values()])
+        raise TypeError(
+            f"args, kwargs: expected what {_name_of(model)}{bare} takes, got {len(args)} positional arguments and {names}: {error}; give "
+            "examples by args=(...) and kwargs={...}, or describe them by inputs=[torchkiln.Input(...), ...]"
+        ) from None
 
 
 def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] | None = None) -> Captured:
@@ -160,13 +190,18 @@ class _FunctionModule(torch.nn.Module):
 
 def _parameter_names(model: object) -> Sequence[str] | None:
     """Names of the positional-or-keyword parameters of the model's forward; ``None`` when it has none to read."""
-    function = model.forward if isinstance(model, torch.nn.Module) else model
-    if isinstance(model, (ExportedProgram, torch.jit.ScriptModule)) or not callable(function):
-        return None
-    signature = _signature(function)
+    signature = _signature_of(model)
     if signature is None:
         return None
     return [parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+
+
+def _signature_of(model: object) -> inspect.Signature | None:
+    """The signature of a model's forward in Python; ``None`` when it has none to read."""
+    function = model.forward if isinstance(model, torch.nn.Module) else model
+    if isinstance(model, (ExportedProgram, torch.jit.ScriptModule)) or not callable(function):
+        return None
+    return _signature(function)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

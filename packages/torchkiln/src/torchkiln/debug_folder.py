@@ -40,9 +40,12 @@ class DebugFolder:
         except Exception as error:
             if self._options.diagnostics.debug_dir is not None and error not in self._written:
                 self._written.append(error)
-                folder = self._write(Path(self._options.diagnostics.debug_dir), stage, error)
-                error.add_note(f"what was compiled is in {folder}")
-                _LOG.warning("%s failed; what was compiled is in %s", stage, folder)
+                try:
+                    told = f"what was compiled is in {self._write(Path(self._options.diagnostics.debug_dir), stage, error)}"
+                except OSError as problem:
+                    told = f"debug_dir: what was compiled cannot be written there: {problem}"
+                error.add_note(told)
+                _LOG.warning("%s failed; %s", stage, told)
             raise
 
     def _write(self, parent: Path, stage: str, error: Exception) -> Path:
@@ -59,7 +62,7 @@ class DebugFolder:
             except (KilnError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as problem:
                 # The report must not fail for the reason that the compilation did.
                 text = f"cannot be shown: {type(problem).__name__}: {problem}"
-            (folder / name).write_text(text + "\n")
+            (folder / name).write_text(text + "\n", encoding="utf-8")
         return folder
 
 

@@ -42,5 +42,5 @@ def explain(
         TypeError: Arguments of the wrong type.
     """
     compiler = Compiler(Options.from_keywords(options))
-    captured = capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs))
+    captured, _ = capture_model(compiler, model, (args, kwargs, dynamic_shapes, inputs))
     return compiler.explain(compiler.lower(captured.program))

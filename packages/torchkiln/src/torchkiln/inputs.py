@@ -48,8 +48,17 @@ class Input:
         return list(zip(*parts, strict=True))
 
     def example(self) -> torch.Tensor:
-        """A tensor of the opt shape: ones, which are valid indices for most embeddings."""
-        return torch.ones(self.shape if self.shape is not None else self.opt_shape, dtype=self.dtype, device=self.device)  # type: ignore[arg-type]
+        """A tensor of the opt shape: ones, which are valid indices for most embeddings.
+
+        Raises:
+            ValueError: No such tensor can be made here.
+        """
+        shape = self.shape if self.shape is not None else self.opt_shape
+        try:
+            return torch.ones(shape, dtype=self.dtype, device=self.device)  # type: ignore[arg-type]
+        except (RuntimeError, AssertionError) as error:
+            # A torch without CUDA asserts that it has it.
+            raise ValueError(f"Input: expected a {self.dtype} tensor {shape} on {self.device} to be possible here, got: {error}") from error
 
     def dynamic_dims(self, name: str) -> dict[int, Any]:
         """``torch.export.Dim`` of each dimension whose min and max differ."""

@@ -37,11 +37,12 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
     """Writes a compiled module, its weights and its plans to one file; atomic.
 
     Raises:
-        TypeError: Not what ``torchkiln.compile`` returns.
+        TypeError: Not what ``torchkiln.compile`` returns, or a path that is none.
         PlanError: A torch segment holds an operator that the format does not allow, or the result a type that it cannot name.
     """
     if not isinstance(compiled, CompiledModule):
         raise TypeError(f"save: expected what torchkiln.compile returns, got {type(compiled).__name__}")
+    file = _file(path)
     captured, program = compiled.parts
     partition = program.partition
     for call in higher_order_calls(partition):
@@ -71,7 +72,7 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
         "deterministic": program.build_options.deterministic,
         "layouts": {name: [layout and list(layout) for layout in layouts_of(made.segment)] for name, made in program.segments.items()},
     }
-    save_program(SavedProgram(partition.module, tuple(segments), {**weights, **state}, signature, partition.rejections), Path(path))
+    save_program(SavedProgram(partition.module, tuple(segments), {**weights, **state}, signature, partition.rejections), file)
 
 
 def load(
@@ -96,11 +97,12 @@ def load(
         PlanTargetMismatch: A plan does not fit and ``rebuild="never"``, or the program's device is not here.
         BuildError: Building anew failed.
         ValueError: ``rebuild``, ``engine`` or ``device`` is none of the known ones.
+        TypeError: The path is none.
     """
     if rebuild not in ("auto", "never", "always"):
         raise ValueError(f"rebuild: expected 'auto', 'never' or 'always', got {rebuild!r}")
     options = RuntimeOptions(engine=engine)
-    saved = load_program(Path(path))
+    saved = load_program(_file(path))
     place = _place(saved, device)
     build = _build_options(saved)
     kind = choose_engine(options, build, place)
@@ -126,6 +128,12 @@ def load(
     if build.deterministic:
         run.run_deterministically()
     return LoadedModule(convention, run, user_inputs, state, _report(saved, tuple(parts.values()), kind))
+
+
+def _file(path: object) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path: expected the name of a file, got {type(path).__name__} {path!r}")
+    return Path(path)
 
 
 def _network_of(segment: SavedSegment) -> Network:
@@ -197,7 +205,7 @@ def _place(saved: SavedProgram, device: str | torch.device | None) -> torch.devi
     if device is not None:
         try:
             place = torch.device(device)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise ValueError(f"device: expected 'cpu', 'cuda' or 'cuda:0', got {device!r}") from error
         if place.type not in ("cpu", "cuda"):
             raise ValueError(f"device: expected 'cpu', 'cuda' or 'cuda:0', got {device!r}")
