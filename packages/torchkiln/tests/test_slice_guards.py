@@ -28,9 +28,10 @@ Cut = Callable[[torch.Tensor, int], torch.Tensor]
         (lambda x, n: x[:-1], {0}),
         (lambda x, n: x[::2], set()),
         (lambda x, n: x[: n - 1], {0}),
+        (lambda x, n: x[:2], {0, 1}),
         (lambda x, n: x[:100], set()),
     ],
-    ids=["all but n - 1 at the back", "n - 1 at the back", "from 2", "from 1", "all but the last", "every second", "n - 1", "up to 100"],
+    ids=["all but n - 1 at the back", "n - 1 at the back", "from 2", "from 1", "all but the last", "every second", "n - 1", "2", "up to 100"],
 )
 def test_guards_refuse_sizes_that_slices_were_not_traced_for(cut: Cut, refused: set[int]) -> None:
     module = make_fx(lambda x: cut(x, x.shape[0]), tracing_mode="symbolic")(torch.ones(5, 2))
