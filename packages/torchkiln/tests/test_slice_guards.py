@@ -31,7 +31,7 @@ Cut = Callable[[torch.Tensor, int], torch.Tensor]
         (lambda x, n: x[:2], {0, 1}),
         (lambda x, n: x[:100], set()),
     ],
-    ids=["all but n - 1 at the back", "n - 1 at the back", "from 2", "from 1", "all but the last", "every second", "n - 1", "2", "up to 100"],
+    ids=["to 1 - n", "from 1 - n", "from 2", "from 1", "to -1", "every second", "to n - 1", "to 2", "to 100"],
 )
 def test_guards_refuse_sizes_that_slices_were_not_traced_for(cut: Cut, refused: set[int]) -> None:
     module = make_fx(lambda x: cut(x, x.shape[0]), tracing_mode="symbolic")(torch.ones(5, 2))
