@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
 from torchkiln.checks import ArgumentCheck, ArgumentChecks, check_of
 from torchkiln.size_guards import SizeGuard, guards_of
-from torchkiln.slice_guards import slice_guards
+from torchkiln.small_sizes import small_size_guards
 from torchkiln_core import DimRange, ExportError
 
 _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
@@ -179,7 +179,7 @@ def read_convention(
     module = exported.graph_module
     specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     shown_names, dims = inputs
-    guards = (*guards_of(module, dims), *slice_guards(module, dims))
+    guards = (*guards_of(module, dims), *small_size_guards(module, dims))
     checks = _take_constants_out(module, specs, dims, shown_names)
     positions = tuple(index for index, check in enumerate(checks) if not check.is_constant)
     names = tuple(_argument_name(specs[index]) for index in positions)

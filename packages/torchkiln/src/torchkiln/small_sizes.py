@@ -1,7 +1,8 @@
-"""What slices mean for sizes of 0 and 1, which tracing leaves out of account.
+"""What slices and squeezes mean for sizes of 0 and 1, which tracing leaves out of account.
 
-``x[: 1 - n]`` has one row for every ``n`` from 2 on, and none for 1, since ``x[:0]`` is empty; ``x[2:]`` has ``n - 2`` rows from 2 on, and
-none for 1. Tracing records what holds from 2 on, so a program must not run where a slice means something else.
+``x[: 1 - n]`` has one row for every ``n`` from 2 on, and none for 1, since ``x[:0]`` is empty; ``x[:2]`` has two rows from 2 on, and one
+for 1; ``x.squeeze(0)`` changes nothing from 2 on, and takes a dimension away for 1. Tracing records what holds from 2 on, so a program
+must not run where such a call means something else.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torchkiln_core.size import evaluate, size_of, symbols_of
 
 aten = torch.ops.aten
 
+_TARGETS = frozenset({aten.slice.Tensor, aten.select.int, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims})
 _SMALLEST_TRACED = 2
 
 
@@ -77,8 +79,27 @@ class _Element:
         return not -extent <= index < extent or index % extent == evaluate(_place(self.index, self.extent, at)[0], sizes)
 
 
-def slice_guards(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> tuple[SizeGuard, ...]:
-    """What must hold of sizes so that every slice and every selected element of a graph is the one that was traced."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A dimension that a squeeze leaves."""
+
+    extent: Size
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return (self.extent,)
+
+    def decisions(self, at: Mapping[str, int]) -> Iterator[Comparison]:
+        """As of a slice."""
+        yield Comparison("!=", self.extent, 1)
+
+    def is_right(self, sizes: Mapping[str, int], at: Mapping[str, int]) -> bool:
+        """As of a slice."""
+        return evaluate(self.extent, sizes) != 1
+
+
+def small_size_guards(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> tuple[SizeGuard, ...]:
+    """What must hold of sizes so that every slice, selected element and squeeze of a graph gives what was traced."""
     at = {name: bounds.opt for name, bounds in dims.items()}
     guards: dict[SizeGuard, None] = {}
     for found in dict.fromkeys(_find(module)):
@@ -91,20 +112,23 @@ def slice_guards(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> 
     return tuple(guards)
 
 
-def _find(module: torch.fx.GraphModule) -> Iterator[_Slice | _Element]:
+def _find(module: torch.fx.GraphModule) -> Iterator[_Slice | _Element | _Kept]:
     for node in module.graph.nodes:
+        if node.target not in _TARGETS:
+            continue
+        arguments = OpCall.from_node(node).arguments
+        shape = arguments["self"].meta["val"].shape
+        dim = arguments.get("dim", range(len(shape)))
+        extents = [size_of(shape[at]) for at in ((dim,) if isinstance(dim, int) else dim) if shape]
         if node.target is aten.slice.Tensor:
-            arguments = OpCall.from_node(node).arguments
-            extent, dim = _extent(arguments), arguments["dim"]
+            [extent] = extents
             start, end = _size(arguments["start"], 0), _size(arguments["end"], extent)
             yield _Slice(extent, start, end, arguments["step"], size_of(node.meta["val"].shape[dim]))
         elif node.target is aten.select.int:
-            arguments = OpCall.from_node(node).arguments
-            yield _Element(_extent(arguments), _size(arguments["index"], 0))
-
-
-def _extent(arguments: Mapping[str, Any]) -> Size:
-    return size_of(arguments["self"].meta["val"].shape[arguments["dim"]])
+            [extent] = extents
+            yield _Element(extent, _size(arguments["index"], 0))
+        else:
+            yield from (_Kept(extent) for extent in extents if extent != 1)
 
 
 def _size(argument: Any, default: Size) -> Size:

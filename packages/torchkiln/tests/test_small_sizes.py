@@ -1,4 +1,4 @@
-"""Slices at sizes of 0 and 1, which tracing leaves out of account: equal to eager, or refused."""
+"""Slices and squeezes at sizes of 0 and 1, which tracing leaves out of account: equal to eager, or refused."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.export import Dim
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torchkiln
-from torchkiln.slice_guards import slice_guards
+from torchkiln.small_sizes import small_size_guards
 from torchkiln_core import DimRange
-from torchkiln_core.size import evaluate, size_of
+from torchkiln_core.size import evaluate, sizes_of
 
 Cut = Callable[[torch.Tensor, int], torch.Tensor]
 
@@ -30,19 +30,23 @@ Cut = Callable[[torch.Tensor, int], torch.Tensor]
         (lambda x, n: x[: n - 1], {0}),
         (lambda x, n: x[:2], {0, 1}),
         (lambda x, n: x[:100], set()),
+        (lambda x, n: x.squeeze(), {1}),
+        (lambda x, n: x.unsqueeze(0).squeeze(1), {1}),
+        (lambda x, n: x.unsqueeze(0).squeeze((0, 2)), set()),
     ],
-    ids=["to 1 - n", "from 1 - n", "from 2", "from 1", "to -1", "every second", "to n - 1", "to 2", "to 100"],
+    ids=["to 1 - n", "from 1 - n", "from 2", "from 1", "to -1", "every second", "to n - 1", "to 2", "to 100", "all", "one", "others"],
 )
-def test_guards_refuse_sizes_that_slices_were_not_traced_for(cut: Cut, refused: set[int]) -> None:
+def test_guards_refuse_sizes_that_were_not_traced(cut: Cut, refused: set[int]) -> None:
     module = make_fx(lambda x: cut(x, x.shape[0]), tracing_mode="symbolic")(torch.ones(5, 2))
-    [size] = [size_of(node.meta["val"].shape[0]) for node in module.graph.find_nodes(op="placeholder")]
-    symbol, dims = str(size), {str(size): DimRange(str(size), 0, 5, 8)}
-    guards = slice_guards(module, dims)
-    [result] = [size_of(node.args[0].meta["val"].shape[0]) for node in module.graph.find_nodes(op="output")]
+    [node] = module.graph.find_nodes(op="placeholder")
+    extent, width = map(str, sizes_of(node.meta["val"].shape))
+    dims = {extent: DimRange(extent, 0, 5, 8), width: DimRange(width, 2, 2, 2)}
+    guards = small_size_guards(module, dims)
+    [result] = [sizes_of(node.args[0].meta["val"].shape) for node in module.graph.find_nodes(op="output")]
     for rows in range(9):
-        is_recorded = cut(torch.ones(rows, 2), rows).shape[0] == evaluate(result, {symbol: rows})
+        is_recorded = list(cut(torch.ones(rows, 2), rows).shape) == [evaluate(size, {extent: rows, width: 2}) for size in result]
         assert is_recorded == (rows not in refused)
-        assert is_recorded == all(guard.holds({symbol: rows}) for guard in guards)
+        assert is_recorded == all(guard.holds({extent: rows, width: 2}) for guard in guards)
 
 
 def test_a_size_of_one_is_refused_where_a_slice_means_something_else() -> None:
