@@ -96,6 +96,13 @@ def test_unknown_passes_are_refused() -> None:
         standard_pipeline().without("remove_dropout")
 
 
+def test_only_functions_are_registered() -> None:
+    before = dump_lowering_passes()
+    with pytest.raises(TypeError, match=r"expected a function, got 0; write @aten_lowering_pass\(index=\.\.\.\)"):
+        aten_lowering_pass(0)  # type: ignore[call-overload]
+    assert dump_lowering_passes() == before
+
+
 def test_apply_without_metadata() -> None:
     module = torch.fx.GraphModule({}, graph := torch.fx.Graph())
     x, y = graph.placeholder("x"), graph.placeholder("y")
@@ -163,6 +170,17 @@ def _failing(kind: str) -> Any:
             output.args = (output.args[0][0],)
         if kind == "invalid arguments":
             first.args = (first.args[0], "text")
+        if kind == "has two outputs":
+            gm.graph.create_node("output", "output", (output.args[0],))
+        if kind == "drops metadata":
+            first.args = first.args[::-1]
+            first.args[0].meta.clear()
+        if kind == "calls a module":
+            gm.add_module("relu", torch.nn.ReLU())
+            with gm.graph.inserting_before(output):
+                output.args = ((gm.graph.call_module("relu", (output.args[0][0],)),),)
+        if kind == "writes to an input":
+            first.target = aten.sub_.Tensor
         return gm
 
     return change
@@ -181,13 +199,25 @@ def _failing(kind: str) -> Any:
         ("calls what cannot be called", "Callable is expected"),
         ("leaves out an argument", "missing value for argument 'other'"),
         ("returns no tuple", "expected a flat tuple, got a single value(?s:.*)fix: "),
+        ("has two outputs", "expected one output node, got 2"),
+        ("drops metadata", r"placeholder args_1: expected meta\['val'\], found none"),
+        ("calls a module", "expected calls of operators only, got a call_module node(?s:.*)fix: "),
+        ("writes to an input", r"aten.sub_.Tensor: expected a call that writes to no argument(?s:.*)fix: "),
     ],
 )
 def test_errors_name_the_pass(kind: str, reason: str) -> None:
-    pipeline = Pipeline((Pass("one", lambda gm: False), Pass.from_function(_failing(kind), name="bad")))
-    with pytest.raises(LoweringError, match=rf"pass bad failed after passes \[one\]: .*{reason}") as caught:
-        AtenLowering(pipeline=pipeline).lower(program(), Oracle())
-    assert any("graph before bad" in note for note in caught.value.__notes__)
+    bad = Pass.from_function(_failing(kind), name="bad")
+    # A pass that says that it changed nothing is not believed.
+    for item in (bad, Pass("bad", lambda gm: not bad.run(gm))):
+        with pytest.raises(LoweringError, match=rf"pass bad failed after passes \[one\]: .*{reason}") as caught:
+            AtenLowering(pipeline=Pipeline((Pass("one", lambda gm: False), item))).lower(program(), Oracle())
+        assert any("graph before bad" in note for note in caught.value.__notes__)
+
+
+def test_a_pass_says_whether_it_changed_the_graph() -> None:
+    for said, name in ((None, "NoneType"), (program().module, "GraphModule")):
+        with pytest.raises(LoweringError, match=f"True or False, got {name}"):
+            AtenLowering(pipeline=Pipeline((Pass("bad", lambda gm, said=said: said),))).lower(program(), Oracle())
 
 
 def test_each_pass_infers_what_it_changes_anew() -> None:

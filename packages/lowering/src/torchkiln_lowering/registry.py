@@ -53,9 +53,12 @@ def aten_lowering_pass(function: PassFunction | None = None, *, index: int | Non
     """Adds a function ``(gm, sample_inputs) -> gm`` to the default pipeline, last or at ``index``.
 
     Raises:
+        TypeError: Something else than a function is given.
         ValueError: The default already has a pass of that name.
         IndexError: No such place.
     """
+    if function is not None and not callable(function):
+        raise TypeError(f"aten_lowering_pass: expected a function, got {function!r}; write @aten_lowering_pass(index=...) for a place")
 
     def register(given: PassFunction) -> PassFunction:
         _default.update(lambda pipeline: pipeline.with_pass(Pass.from_function(given), index))

@@ -21,6 +21,7 @@ from torchkiln_lowering.snapshot import Snapshot
 from torchkiln_lowering.trace import signature_of, without_new_guards
 
 _PLACE = ("stack_trace", "nn_module_stack")
+_CALLS_ONLY = "write what it computes as call_function nodes of functional ATen operators"
 _SAME_RESULTS = "a pass must keep every result's dtype, device and shape, in order"
 Check = Callable[[Pass, torch.fx.Graph, torch.fx.GraphModule], None]
 """Compares the graph before and after a pass; raises what is wrong."""
@@ -47,7 +48,7 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
         before = before or Snapshot(module.graph)
         old = module.graph if check is no_check else copied_graph(module.graph)
         try:
-            edited = item.run(module)
+            edited = _run(item, module, before)
             if edited:
                 changed = True
                 settle(module, before, known)
@@ -58,6 +59,17 @@ def run_passes(module: torch.fx.GraphModule, pipeline: Pipeline, check: Check = 
         done.append(item.name)
         before = None if edited else before
     return module, changed
+
+
+def _run(item: Pass, module: torch.fx.GraphModule, before: Snapshot) -> bool:
+    """Whether a pass changed the graph: as it says, or as is seen where it says that it did not."""
+    said = item.run(module)
+    if not isinstance(said, bool):
+        raise TypeError(
+            f"expected the pass to return whether it changed the graph, True or False, got {type(said).__name__}; "
+            "make one that returns a graph by Pass.from_function"
+        )
+    return said or before.differs(module.graph)
 
 
 def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -101,6 +113,7 @@ def settle(module: torch.fx.GraphModule, before: Snapshot, known: dict[Any, Any]
     """
     # This lints the graph first.
     module.graph.eliminate_dead_code(has_effects)
+    _check_nodes(module.graph, before)
     _inherit_places(module.graph, before)
     _check_inputs(module.graph, before)
     _infer(module, before, known)
@@ -122,6 +135,21 @@ def _check_removed(item: Pass, module: torch.fx.GraphModule) -> None:
     for node in module.graph.nodes if item.removes else ():
         if node.op == "call_function" and node.target in item.removes:
             raise LoweringError(f"it promised to remove {node.target}, which is still there", node=node.name, where=source_of(node))
+
+
+def _check_nodes(graph: torch.fx.Graph, before: Snapshot) -> None:
+    outputs = len(graph.find_nodes(op="output"))
+    if outputs != 1:
+        raise LoweringError(f"output: expected one output node, got {outputs}")
+    for node in graph.nodes:
+        if node.op in ("call_module", "call_method"):
+            raise LoweringError(
+                f"expected calls of operators only, got a {node.op} node", node=node.name, where=source_of(node), fix=_CALLS_ONLY
+            )
+        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable and not before.calls(node):
+            raise LoweringError(
+                f"{node.target}: expected a call that writes to no argument", node=node.name, where=source_of(node), fix=_CALLS_ONLY
+            )
 
 
 def _check_inputs(graph: torch.fx.Graph, before: Snapshot) -> None:
@@ -184,6 +212,11 @@ def _is_traced(node: torch.fx.Node, before: Snapshot) -> bool:
 
 
 def _fake_result(node: torch.fx.Node) -> Any:
+    blank = [source for source in node.all_input_nodes if "val" not in source.meta]
+    if blank:
+        raise LoweringError(
+            f"{blank[0].op} {blank[0].target}: expected meta['val'], found none", node=blank[0].name, where=source_of(blank[0])
+        )
     try:
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
         return node.target(*args, **kwargs)  # type: ignore[operator]

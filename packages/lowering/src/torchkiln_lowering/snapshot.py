@@ -38,14 +38,32 @@ class Snapshot:
             lines.append(f"    {name} = {entry.op} {entry.target}({shown})")
         return "\n".join(lines)
 
+    def differs(self, graph: torch.fx.Graph) -> bool:
+        """Whether a graph is another one than it was: other nodes, another order, other arguments or metadata."""
+        if len(graph.nodes) != len(self._entries):
+            return True
+        return any(
+            node.name != name
+            or node.target is not entry.target
+            or node.args is not entry.args
+            or node.kwargs is not entry.kwargs
+            or node.meta.get("val") is not entry.value
+            for node, (name, entry) in zip(graph.nodes, self._entries.items(), strict=True)
+        )
+
+    def calls(self, node: torch.fx.Node) -> bool:
+        """Whether there was a node of that name that called the same."""
+        entry = self._entries.get(node.name)
+        return entry is not None and entry.target is node.target
+
     def changes(self, graph: torch.fx.Graph) -> Callable[[torch.fx.Node], bool]:
-        """Says of a call whether it is new, calls something else, or reads something of another dtype or layout than before."""
+        """Says of a call whether it is new, calls something else, or it or what it reads is of another dtype or layout than before."""
         others = {node for node in graph.nodes if not self._is_same(node, node.name)}
         return lambda node: self._is_changed(node, others)
 
     def _is_changed(self, node: torch.fx.Node, others: set[torch.fx.Node]) -> bool:
         entry = self._entries.get(node.name)
-        if entry is None or "val" not in node.meta or entry.target is not node.target:
+        if entry is None or "val" not in node.meta or entry.target is not node.target or node in others:
             return True
         if entry.args is node.args and entry.kwargs is node.kwargs:
             return bool(others) and not others.isdisjoint(node.all_input_nodes)
