@@ -11,6 +11,7 @@ import torch
 import torch.fx
 import torch.fx.experimental._config
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.convert_frame import compile_lock
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
@@ -113,7 +114,8 @@ class CallTracer:
         return module
 
     def _record(self, run: Any, sources: list[torch.fx.Node], *, composites: bool) -> torch.fx.GraphModule:
-        with without_new_guards(self._mode), enable_python_dispatcher():
+        # FX patches the whole process while it traces; torch.compile holds the same lock.
+        with compile_lock, without_new_guards(self._mode), enable_python_dispatcher():
             module = make_fx(run, pre_dispatch=composites)(*[_fresh(source.meta["val"]) for source in sources])
         module.graph.eliminate_dead_code()
         return module

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch._dynamo.convert_frame import compile_lock
 from torch.export import ExportedProgram
 from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection
 from torch.export.graph_signature import InputKind as ExportInputKind
+from torch.export.graph_signature import OutputKind
 
+from torchkiln.aliases import owners_of
 from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.examples import separate
 from torchkiln.placeholders import rename_placeholders
@@ -21,6 +25,8 @@ from torchkiln.torchscript import export_script
 from torchkiln.weight_source import WeightSource
 from torchkiln_core import ExportError, InputKind, KilnError, Program, ProgramInput
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _MODEL_FIX = (
     "see that the model runs on these arguments in PyTorch and that torch.export takes it, or use "
     "torch.compile(model, backend='torchkiln'), which allows graph breaks"
@@ -45,6 +51,18 @@ class Captured:
     read_state: Callable[[], tuple[torch.Tensor, ...]]
 
 
+def _alone(function: Callable[P, R]) -> Callable[P, R]:
+    """Lets one thread trace at a time: torch keeps what it traces in variables of the process. ``torch.compile`` holds the same lock."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with compile_lock:
+            return function(*args, **kwargs)
+
+    return run
+
+
+@_alone
 def export_model(
     model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
     args: tuple[Any, ...],
@@ -107,6 +125,7 @@ def _check_examples(model: object, args: tuple[Any, ...], kwargs: Mapping[Any, A
         ) from None
 
 
+@_alone
 def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] | None = None) -> Captured:
     """The program and calling convention of an exported model.
 
@@ -121,7 +140,10 @@ def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] |
     functional = _functional(exported, model)
     shown_names = rename_placeholders(functional)
     dims = ranges_of(functional.graph_module, functional.range_constraints, sizes)
-    convention, module = read_convention(functional, _parameter_names(model), (shown_names, dims))
+    # A functional graph no longer says which of its results a model returns as the tensor that they are written to.
+    writes = all(spec.kind is OutputKind.USER_OUTPUT for spec in exported.graph_signature.output_specs)
+    owners = owners_of(exported.graph) if writes else None
+    convention, module = read_convention(functional, _parameter_names(model), (shown_names, dims), owners)
     mutated = set(convention.mutated_buffers)
     inputs: list[ProgramInput] = []
     weight_targets: dict[str, str] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import torch
+from torch._guards import detect_fake_mode
 
 from torchkiln.capture import Captured
 from torchkiln.compiled_program import CompiledProgram, StitchedProgram
@@ -61,7 +62,8 @@ class CallableProgram(torch.nn.Module):
             ExportError: The call is being exported.
             ShapeOutOfProfile: A size outside what was compiled.
         """
-        if torch.compiler.is_exporting():
+        # The flag is the process's: another thread may export while this one calls.
+        if torch.compiler.is_exporting() and (torch.compiler.is_dynamo_compiling() or detect_fake_mode((args, kwargs)) is not None):
             raise ExportError("a compiled module cannot be exported again", fix="export or compile the original model")
         flat = self._convention.flatten(args, kwargs)
         state = self._read_state() if self._convention.mutated_buffers else ()
