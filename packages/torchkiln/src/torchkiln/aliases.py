@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 import torch.fx
+
+from torchkiln_core.call import OpCall
 
 SourceKind = Literal["argument", "buffer", "result", "alias", "constant"]
 LiveSource = tuple[Literal["argument", "buffer"], int]
@@ -46,7 +50,10 @@ def assemble(outputs: Sequence[OutputRef], epilogue: Epilogue | None, values: Ma
 
 
 def split_aliases(
-    module: torch.fx.GraphModule, copies: Sequence[tuple[str, int]], live: Mapping[str, LiveSource]
+    module: torch.fx.GraphModule,
+    copies: Sequence[LiveSource],
+    live: Mapping[str, LiveSource],
+    owners: Sequence[LiveSource | None] | None = None,
 ) -> tuple[tuple[OutputRef, ...], Epilogue | None]:
     """Takes aliasing outputs out of a functional graph.
 
@@ -54,39 +61,112 @@ def split_aliases(
 
     Args:
         module: Its output node holds the values to copy back, then the user's outputs.
-        copies: Where each leading value is copied: ``("buffer", index)`` or ``("input", flat position)``.
+        copies: Where each leading value is copied.
         live: Placeholders that callers can see, by name.
+        owners: For each of the user's outputs, the live tensor that it shares memory with. A functional graph does not say whether a value
+            that is copied back is returned itself or as the tensor that it is copied to; without owners, it is the tensor.
     """
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     flat = list(output.args[0])
-    mutations, user = flat[: len(copies)], flat[len(copies) :]
-    bases: dict[torch.fx.Node, OutputRef] = {}
-    for node in module.graph.nodes:
-        if node.op == "placeholder" and node.name in live:
-            bases[node] = OutputRef(*live[node.name])
-    for value, (kind, index) in zip(mutations, copies, strict=True):
-        bases[value] = OutputRef("buffer" if kind == "buffer" else "argument", index)
-    writer = _Writer(list(mutations), bases)
-    roots = {value: _root(value, bases) for value in user if _is_tensor(value)}
-    shared = Counter(roots.values())
+    given = {node: OutputRef(*live[node.name]) for node in module.graph.nodes if node.op == "placeholder" and node.name in live}
+    mutations, user = _read_before_written(module.graph, flat[: len(copies)], copies, given), flat[len(copies) :]
+    writer = _Writer(list(mutations))
+
+    @functools.cache
+    def bases(owner: LiveSource | None) -> Mapping[torch.fx.Node, OutputRef]:
+        written = [(value, copied) for value, copied in zip(mutations, copies, strict=True) if owners is None or copied == owner]
+        return {**given, **{value: OutputRef(*copied) for value, copied in written}}
+
+    views = [_View.of(value, bases(owner)) for value, owner in zip(user, owners or [None] * len(user), strict=True)]
+    shared = Counter((view.root, view.base) for view in views)
     refs: list[OutputRef] = []
-    for value in user:
-        if not isinstance(value, torch.fx.Node):
-            refs.append(OutputRef("constant", value=value))
-        elif value in bases:
-            refs.append(bases[value])
-        elif not _is_tensor(value) or roots[value] is value or not _must_alias(roots[value], bases, shared):
-            refs.append(writer.result(value))
+    for view in views:
+        if not isinstance(view.node, torch.fx.Node):
+            refs.append(OutputRef("constant", value=view.node))
+        elif view.node in view.bases:
+            refs.append(view.bases[view.node])
+        elif view.root is None or view.root is view.node or not (view.must_alias or shared[view.root, view.base] > 1):
+            refs.append(writer.result(view.node))
         else:
-            refs.append(writer.alias(value, roots[value]))
+            refs.append(writer.alias(view))
     output.args = (tuple(writer.results),)
     output.meta.pop("val", None)
     module.graph.eliminate_dead_code()
     return tuple(refs), writer.epilogue()
 
 
-def _must_alias(root: torch.fx.Node, bases: Mapping[torch.fx.Node, OutputRef], shared: Counter[torch.fx.Node]) -> bool:
-    return root in bases or root.op == "placeholder" or shared[root] > 1
+def owners_of(graph: torch.fx.Graph) -> list[str | None]:
+    """For each result of a graph that writes in place, the placeholder whose memory it shares, by what the operators' schemas say."""
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    return [_owner(value) for value in output.args[0]]
+
+
+def _owner(value: Any) -> str | None:
+    node = value
+    while isinstance(node, torch.fx.Node) and node.op == "call_function":
+        node = _shared_argument(node)
+    return node.name if isinstance(node, torch.fx.Node) and node.op == "placeholder" else None
+
+
+def _shared_argument(node: torch.fx.Node) -> Any:
+    """The argument whose memory the first result of a call shares, in which it may have written."""
+    if node.target is operator.getitem:
+        return node.args[0]
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.returns:
+        return None
+    shared = node.target._schema.returns[0].alias_info
+    names = set() if shared is None else shared.before_set
+    arguments = OpCall.from_node(node).arguments
+    sharing = [item.name for item in node.target._schema.arguments if item.alias_info is not None and item.alias_info.before_set & names]
+    return arguments[sharing[0]] if sharing else None
+
+
+def _read_before_written(
+    graph: torch.fx.Graph, values: Sequence[torch.fx.Node], copies: Sequence[LiveSource], given: Mapping[torch.fx.Node, OutputRef]
+) -> list[torch.fx.Node]:
+    """The values to copy back, with a copy of those that are a live tensor itself to which an earlier one is copied."""
+    result: list[torch.fx.Node] = []
+    written: set[OutputRef] = set()
+    for value, copied in zip(values, copies, strict=True):
+        if given.get(_root(value, given)) in written:
+            with graph.inserting_before(graph.output_node()):
+                clone = graph.call_function(torch.ops.aten.clone.default, (value,))
+            clone.meta = dict(value.meta)
+            result.append(clone)
+        else:
+            result.append(value)
+        written.add(OutputRef(*copied))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """An output as a chain of view operators.
+
+    Attributes:
+        node: The output, or a plain value.
+        root: The tensor that the chain starts from; ``None`` where the output is no tensor.
+        bases: The live tensors that nodes of the graph are for this output.
+    """
+
+    node: Any
+    root: torch.fx.Node | None
+    bases: Mapping[torch.fx.Node, OutputRef]
+
+    @classmethod
+    def of(cls, value: Any, bases: Mapping[torch.fx.Node, OutputRef]) -> Self:
+        """The chain of an output."""
+        return cls(value, _root(value, bases) if _is_tensor(value) else None, bases)
+
+    @property
+    def base(self) -> OutputRef | None:
+        """The live tensor that it is a view of."""
+        return None if self.root is None else self.bases.get(self.root)
+
+    @property
+    def must_alias(self) -> bool:
+        """Whether callers can see the tensor that it is a view of, besides in other outputs."""
+        return self.base is not None or (self.root is not None and self.root.op == "placeholder")
 
 
 def _is_tensor(value: Any) -> bool:
@@ -117,14 +197,14 @@ def _viewed(node: torch.fx.Node) -> torch.fx.Node | None:
 class _Writer:
     """Collects the graph's results and writes the epilogue."""
 
-    def __init__(self, results: list[torch.fx.Node], bases: Mapping[torch.fx.Node, OutputRef]) -> None:
+    def __init__(self, results: list[torch.fx.Node]) -> None:
         self.results: list[torch.fx.Node] = results
-        self._bases = bases
         self._result_of: dict[torch.fx.Node, OutputRef] = {}
         self._graph = torch.fx.Graph()
-        self._sources: dict[torch.fx.Node, tuple[torch.fx.Node, OutputRef]] = {}
-        self._copied: dict[torch.fx.Node, torch.fx.Node] = {}
-        self._outputs: dict[torch.fx.Node, int] = {}
+        self._sources: dict[OutputRef, torch.fx.Node] = {}
+        # By what they are views of too: a value may be copied back to several tensors.
+        self._copied: dict[tuple[torch.fx.Node, OutputRef | None], torch.fx.Node] = {}
+        self._outputs: dict[tuple[torch.fx.Node, OutputRef | None], int] = {}
 
     def result(self, node: torch.fx.Node) -> OutputRef:
         """Makes ``node`` a result of the graph."""
@@ -133,40 +213,35 @@ class _Writer:
             self.results.append(node)
         return self._result_of[node]
 
-    def alias(self, node: torch.fx.Node, root: torch.fx.Node) -> OutputRef:
-        """Makes ``node`` an output of the epilogue, viewed from ``root``."""
-        if node not in self._outputs:
-            self._copy(node, root)
-            self._outputs[node] = len(self._outputs)
-        return OutputRef("alias", self._outputs[node])
+    def alias(self, view: _View) -> OutputRef:
+        """Makes an output one of the epilogue, viewed from its root."""
+        key = (view.node, view.base)
+        if key not in self._outputs:
+            self._copy(view.node, view)
+            self._outputs[key] = len(self._outputs)
+        return OutputRef("alias", self._outputs[key])
 
     def epilogue(self) -> Epilogue | None:
         """The graph of the aliases, or ``None`` when there are none."""
         if not self._outputs:
             return None
-        self._graph.output(tuple(self._copied[node] for node in self._outputs))
-        return Epilogue(torch.fx.GraphModule(torch.nn.Module(), self._graph), tuple(ref for _, ref in self._sources.values()))
+        self._graph.output(tuple(self._copied[key] for key in self._outputs))
+        return Epilogue(torch.fx.GraphModule(torch.nn.Module(), self._graph), tuple(self._sources))
 
-    def _copy(self, node: torch.fx.Node, root: torch.fx.Node) -> torch.fx.Node:
-        if node in self._copied:
-            return self._copied[node]
-        if node is root or _viewed(node) is None:
-            copied = self._source(node)
-        else:
-            for argument in node.all_input_nodes:
-                self._copy(argument, root)
-            copied = self._graph.node_copy(node, lambda argument: self._copied[argument])
-        self._copied[node] = copied
-        return copied
+    def _copy(self, node: torch.fx.Node, view: _View) -> torch.fx.Node:
+        key = (node, view.base)
+        if key not in self._copied:
+            if node is view.root or _viewed(node) is None:
+                self._copied[key] = self._source(view.bases.get(node) or self.result(node))
+            else:
+                inner = {argument: self._copy(argument, view) for argument in node.all_input_nodes}
+                self._copied[key] = self._graph.node_copy(node, inner.__getitem__)
+        return self._copied[key]
 
-    def _source(self, node: torch.fx.Node) -> torch.fx.Node:
-        ref = self._bases.get(node) or self.result(node)
-        name = f"source_{len(self._sources)}"
-        calls = next((other for other in self._graph.nodes if other.op != "placeholder"), None)
-        if calls is None:
-            placeholder = self._graph.placeholder(name)
-        else:
-            with self._graph.inserting_before(calls):
-                placeholder = self._graph.placeholder(name)
-        self._sources[node] = (placeholder, ref)
-        return placeholder
+    def _source(self, ref: OutputRef) -> torch.fx.Node:
+        if ref not in self._sources:
+            name = f"source_{len(self._sources)}"
+            calls = next((other for other in self._graph.nodes if other.op != "placeholder"), None)
+            with nullcontext() if calls is None else self._graph.inserting_before(calls):
+                self._sources[ref] = self._graph.placeholder(name)
+        return self._sources[ref]

@@ -165,6 +165,7 @@ def read_convention(
     exported: ExportedProgram,
     parameter_names: Sequence[str] | None,
     inputs: tuple[Mapping[str, str], Mapping[str, DimRange]],
+    owners: Sequence[str | None] | None = None,
 ) -> tuple[CallingConvention, torch.fx.GraphModule]:
     """The convention of a functional exported program, and its graph, changed in place to return what the convention needs.
 
@@ -172,6 +173,7 @@ def read_convention(
         exported: Functional.
         parameter_names: Names of the model's positional parameters.
         inputs: What the user calls a placeholder, where that is not its name, and the range of every symbol.
+        owners: For each result, the user's name of the placeholder whose memory it shares, if that is known.
 
     Raises:
         ExportError: An argument or result that is no tensor, number, string or ``None``.
@@ -188,7 +190,10 @@ def read_convention(
     copies = _copies(exported.graph_signature, list(buffers), position_of)
     live: dict[str, LiveSource] = {name: ("argument", position) for name, position in position_of.items()}
     live |= {placeholder: ("buffer", index) for index, placeholder in enumerate(buffers.values())}
-    outputs, epilogue = split_aliases(module, copies, live)
+    user_names = {shown_names.get(name, name): source for name, source in live.items()}
+    owned = None if owners is None else [None if owner is None else user_names.get(owner) for owner in owners]
+    back: list[LiveSource] = [("buffer" if kind == "buffer" else "argument", index) for kind, index in copies]
+    outputs, epilogue = split_aliases(module, back, live, owned)
     module.recompile()
     in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
     if in_spec is None or out_spec is None:
