@@ -270,6 +270,17 @@ def test_debug_names_the_pass_that_changes_values() -> None:
         AtenLowering(LoweringOptions(lowering_debug=True), pipeline).lower(program(), Oracle())
 
 
+def test_debug_has_values_within_a_fake_mode() -> None:
+    """``torch.compile`` lowers in its fake mode."""
+    given = program()
+    lowering = AtenLowering(LoweringOptions(lowering_debug=True), Pipeline((Pass.from_function(sub_to_mul),)))
+    with (
+        next(iter(given.module.graph.nodes)).meta["val"].fake_mode,
+        pytest.raises(LoweringError, match="pass sub_to_mul changes the values of result 0"),
+    ):
+        lowering.lower(given, Oracle())
+
+
 def test_debug_passes_correct_programs() -> None:
     def compute(x: torch.Tensor, i: torch.Tensor) -> Any:
         return torch.softmax(x, 1) + torch.rand_like(x), x[i]

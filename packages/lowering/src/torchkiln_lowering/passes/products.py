@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ _ADD = (aten.add.Tensor, aten.add.Scalar)
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """``number`` times every node of ``factors``; ``calls`` are the calls that make it, outermost first."""
+    """``number`` (NaN for a complex one) times every node of ``factors``; ``calls`` are the calls that make it, outermost first."""
 
     number: float
     factors: tuple[torch.fx.Node, ...]
@@ -42,20 +43,20 @@ def product(root: torch.fx.Node) -> Product:
         elif is_call(node, *_MUL) and _is_inner(node, root):
             calls.append(node)
             stack += [node.args[1], node.args[0]]
-        elif is_call(node, *_DIV) and not isinstance(node.args[1], torch.fx.Node) and node.args[1] and _is_inner(node, root):
+        elif is_call(node, *_DIV) and _is_inner(node, root) and not isinstance(node.args[1], torch.fx.Node) and node.args[1]:
             calls.append(node)
             number /= node.args[1]
             stack.append(node.args[0])
-        elif is_call(node, aten.pow.Tensor_Scalar) and node.args[1] in (2, 3) and _is_inner(node, root):
+        elif is_call(node, aten.pow.Tensor_Scalar) and _is_inner(node, root) and node.args[1] in (2, 3):
             calls.append(node)
-            stack += [node.args[0]] * int(node.args[1])  # type: ignore[arg-type]
+            stack += [node.args[0]] * (2 if node.args[1] == 2 else 3)
         else:
             factors.append(node)
-    return Product(float(number), tuple(factors), tuple(calls))
+    return Product(math.nan if isinstance(number, complex) else float(number), tuple(factors), tuple(calls))
 
 
 def _is_inner(node: torch.fx.Node, root: torch.fx.Node) -> bool:
-    return (node is root or len(node.users) == 1) and _keeps_dtype(node)
+    return (node is root or len(node.users) == 1) and len(node.args) == 2 and _keeps_dtype(node)
 
 
 def _keeps_dtype(node: torch.fx.Node) -> bool:
