@@ -46,6 +46,15 @@ def test_a_tensor_that_may_be_empty_is_inferred():
     assert symbols.state()[:2] == (0, 0)
 
 
+def test_a_layout_is_no_decision():
+    symbols = Symbols({"n": 5, "m": 4})
+    with no_new_guards(symbols.mode), symbols.mode:
+        mask = torch.empty((symbols.ints["n"], symbols.ints["m"], (symbols.ints["n"] + 1) // 2), dtype=torch.bool)
+        assert mask.to(torch.int32).shape == mask.shape
+    assert symbols.state()[:2] == (0, 0)
+    assert "evaluate_sym_node" not in vars(symbols.env)
+
+
 def test_the_environment_guards_again_afterwards():
     symbols = Symbols({"n": 5})
     with no_new_guards(symbols.mode), no_new_guards(symbols.mode):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sympy
 import torch
+import torch._prims_common
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
@@ -53,13 +56,53 @@ def _error_on_guards(shape_env: ShapeEnv) -> Iterator[None]:
 
     attributes["_check_frozen"] = check_guard
     try:
-        with contextlib.nullcontext() if strict is None else strict():
+        with contextlib.nullcontext() if strict is None else strict(), _layouts_by_hint(shape_env):
             yield
     finally:
         if before is None:
             del attributes["_check_frozen"]
         else:
             attributes["_check_frozen"] = before
+
+
+@contextlib.contextmanager
+def _layouts_by_hint(shape_env: ShapeEnv) -> Iterator[None]:
+    """Decides by the example sizes what strides alone depend on, such as whether a tensor is dense, where torch would guard.
+
+    No layer depends on strides.
+    """
+    attributes: dict[str, Any] = vars(shape_env)
+    before = attributes.get("evaluate_sym_node")
+    evaluate_sym_node = shape_env.evaluate_sym_node
+
+    def evaluate_without_guard(*args: Any, **kwargs: Any) -> Any:
+        with shape_env.suppress_guards() if _asks_of_strides(sys._getframe(1)) else contextlib.nullcontext():
+            return evaluate_sym_node(*args, **kwargs)
+
+    attributes["evaluate_sym_node"] = evaluate_without_guard
+    try:
+        yield
+    finally:
+        if before is None:
+            del attributes["evaluate_sym_node"]
+        else:
+            attributes["evaluate_sym_node"] = before
+
+
+def _asks_of_strides(frame: types.FrameType | None) -> bool:
+    """Whether one of torch's functions that decide a layout is among the nearest callers."""
+    for _ in range(_NEAR):
+        if frame is None:
+            return False
+        if frame.f_code.co_name in _LAYOUT_DECISIONS and frame.f_code.co_filename == torch._prims_common.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_LAYOUT_DECISIONS = frozenset({"_is_non_overlapping_and_dense_or_false", "compute_elementwise_output_logical_to_physical_perm"})
+_NEAR = 8
+"""A comparison of two strides is asked for within so many calls."""
 
 
 def statically_equal(left: Size, right: Size, fake_mode: FakeTensorMode) -> bool | None:
