@@ -149,6 +149,58 @@ def test_a_result_edited_by_the_caller_does_not_come_back() -> None:
     assert torch.equal(compiled(x)[0], torch.zeros(3))
 
 
+class State(torch.nn.Module):
+    """Writes what it computes to its buffers, in ways that a functional graph writes alike."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.register_buffer("a", torch.arange(3.0))
+        self.register_buffer("b", torch.arange(3.0, 6.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = torch.relu(x + self.a)
+        match self.how:
+            case "value":
+                self.a.copy_(h)
+                return h, h.view(3, 1)
+            case "buffer":
+                self.a.copy_(h)
+                return self.a, self.a.view(3, 1), h
+            case "shift":
+                self.b.copy_(self.a)
+                self.a.copy_(x)
+                return h, self.b
+            case _:
+                before = self.b.clone()
+                self.b.copy_(self.a)
+                self.a.copy_(before)
+                return h, before
+
+
+@pytest.mark.parametrize("how", ["value", "buffer", "shift", "swap"])
+def test_what_is_written_to_a_buffer_is_no_other_tensor_for_it(how: str) -> None:
+    net = State(how)
+    expected = copy.deepcopy(net)
+    compiled = torchkiln.compile(net, (torch.randn(3),), engine="reference", min_block_size=1)
+    results = []
+    for _ in range(3):
+        x = torch.randn(3)
+        results.append((expected(x), compiled(x)))
+        for buffer, wanted in zip(net.buffers(), expected.buffers(), strict=True):
+            assert_same(wanted, buffer)
+    for wanted, got in results:
+        # Later calls have changed what is a buffer, and nothing else.
+        assert_same(wanted, got)
+    wanted, got = results[-1]
+    assert sharing([*got, *net.buffers()]) == sharing([*wanted, *expected.buffers()])
+
+
+def sharing(tensors: list[torch.Tensor]) -> list[list[bool]]:
+    addresses = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [[one == other for other in addresses] for one in addresses]
+
+
 def test_earlier_results_survive_later_calls() -> None:
     model = torch.nn.Linear(4, 4).eval()
     compiled = torchkiln.compile(model, (torch.randn(2, 4),), engine="reference", min_block_size=1)

@@ -13,8 +13,6 @@ from typing import Any, Literal, Self
 import torch
 import torch.fx
 
-from torchkiln_core.call import OpCall
-
 SourceKind = Literal["argument", "buffer", "result", "alias", "constant"]
 LiveSource = tuple[Literal["argument", "buffer"], int]
 """A tensor that callers can see: a flat argument by position, or a mutated buffer by index."""
@@ -69,8 +67,8 @@ def split_aliases(
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     flat = list(output.args[0])
     given = {node: OutputRef(*live[node.name]) for node in module.graph.nodes if node.op == "placeholder" and node.name in live}
-    mutations, user = _read_before_written(module.graph, flat[: len(copies)], copies, given), flat[len(copies) :]
-    writer = _Writer(list(mutations))
+    mutations, user = flat[: len(copies)], flat[len(copies) :]
+    writer = _Writer(_read_before_written(module.graph, mutations, copies, given))
 
     @functools.cache
     def bases(owner: LiveSource | None) -> Mapping[torch.fx.Node, OutputRef]:
@@ -93,32 +91,6 @@ def split_aliases(
     output.meta.pop("val", None)
     module.graph.eliminate_dead_code()
     return tuple(refs), writer.epilogue()
-
-
-def owners_of(graph: torch.fx.Graph) -> list[str | None]:
-    """For each result of a graph that writes in place, the placeholder whose memory it shares, by what the operators' schemas say."""
-    output = next(node for node in reversed(graph.nodes) if node.op == "output")
-    return [_owner(value) for value in output.args[0]]
-
-
-def _owner(value: Any) -> str | None:
-    node = value
-    while isinstance(node, torch.fx.Node) and node.op == "call_function":
-        node = _shared_argument(node)
-    return node.name if isinstance(node, torch.fx.Node) and node.op == "placeholder" else None
-
-
-def _shared_argument(node: torch.fx.Node) -> Any:
-    """The argument whose memory the first result of a call shares, in which it may have written."""
-    if node.target is operator.getitem:
-        return node.args[0]
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.returns:
-        return None
-    shared = node.target._schema.returns[0].alias_info
-    names = set() if shared is None else shared.before_set
-    arguments = OpCall.from_node(node).arguments
-    sharing = [item.name for item in node.target._schema.arguments if item.alias_info is not None and item.alias_info.before_set & names]
-    return arguments[sharing[0]] if sharing else None
 
 
 def _read_before_written(

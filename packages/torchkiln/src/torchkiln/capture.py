@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -16,9 +17,9 @@ from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection
 from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.export.graph_signature import OutputKind
 
-from torchkiln.aliases import owners_of
 from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.examples import separate
+from torchkiln.owners import owners_of
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
 from torchkiln.torchscript import export_script
@@ -173,7 +174,9 @@ def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] |
 
 def _functional(exported: ExportedProgram, model: object) -> ExportedProgram:
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            # torch removes the write to a buffer twice where the buffer is a result too.
+            warnings.filterwarnings("ignore", message=r"erase_node\(.*\) on an already erased node")
             functional: ExportedProgram = exported.run_decompositions({})
     except Exception as error:
         raise ExportError(
