@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -82,6 +84,73 @@ def check_images(dtype: torch.dtype, engine: str, device: str) -> None:
             assert_same(model(x), compiled(x), OpClass.MODEL)
     with pytest.raises(torchkiln.ShapeOutOfProfile, match="dimension 3"):
         compiled(image(2, 5, 14))
+
+
+def check_image_sizes(model: torch.nn.Module, unit: int, dtype: torch.dtype, engine: str, device: str, **kwargs: Any) -> None:
+    """At every combination of smallest, typical and largest batch, height and width and a prime between, and outside of each."""
+    torch.manual_seed(0)
+    model = model.to(device, dtype).eval()
+    batches, heights, widths = (1, 2, 3, 5), (3, 4, 5, 7), (3, 5, 6, 11)
+
+    def image(batch: int, height: int, width: int) -> torch.Tensor:
+        return torch.rand(batch, 3, unit * height, unit * width, device=device, dtype=dtype)
+
+    dims = [Dim(name, min=min(sizes), max=max(sizes)) for name, sizes in (("batch", batches), ("height", heights), ("width", widths))]
+    first = next(iter(inspect.signature(model.forward).parameters))
+    shapes = {first: {0: dims[0], 2: unit * dims[1], 3: unit * dims[2]}, **dict.fromkeys(kwargs)}
+    compiled = torchkiln.compile(
+        model, (image(2, 3, 5),), kwargs, dynamic_shapes=shapes, engine=engine, require_full_compilation=True, min_block_size=1
+    )
+    assert [segment.kind for segment in compiled.report.segments] == ["engine"]
+    ran = 0
+    for sizes in itertools.product(batches, heights, widths):
+        x = image(*sizes)
+        if kwargs and not compiled.accepts((x,), kwargs):
+            continue  # a branch of the model's own: it leaves its positions as they are where there are as many
+        with torch.no_grad():
+            assert_same(model(x, **kwargs), compiled(x, **kwargs), OpClass.MODEL)
+        ran += 1
+    assert ran >= 40
+    for outside in ((6, 3, 5), (2, 8, 5), (2, 3, 12), (2, 3, 2)):
+        with pytest.raises(torchkiln.ShapeOutOfProfile):
+            compiled(image(*outside), **kwargs)
+
+
+def resnet50() -> tuple[torch.nn.Module, int, dict[str, Any]]:
+    return EXAMPLES["resnet50"](torch.float32, 1).model, 16, {}
+
+
+def vit() -> tuple[torch.nn.Module, int, dict[str, Any]]:
+    """Its learned positions are resized to the image."""
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=96,
+        image_size=16 * 4,
+        patch_size=16,
+        return_dict=False,
+    )
+    model = ViTModel(config, add_pooling_layer=False)
+    torch.nn.init.normal_(model.embeddings.position_embeddings)
+    return model, 16, {"interpolate_pos_encoding": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("net", [resnet50, vit])
+def test_all_sizes_of_images_on_the_reference_engine(net: Callable[[], tuple[torch.nn.Module, int, dict[str, Any]]]) -> None:
+    model, unit, kwargs = net()
+    check_image_sizes(model, unit, torch.float32, "reference", "cpu", **kwargs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("net", [resnet50, vit])
+def test_all_sizes_of_images_on_tensorrt(net: Callable[[], tuple[torch.nn.Module, int, dict[str, Any]]], dtype: torch.dtype) -> None:
+    model, unit, kwargs = net()
+    check_image_sizes(model, unit, dtype, "tensorrt", "cuda", **kwargs)
 
 
 @pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "llama", "t5_encoder"))])

@@ -78,9 +78,7 @@ PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
     "an item as a size": lambda x, y: torch.arange(index(y, 5).amax().item(), device=y.device) * 2 + 1,
 }
 """``x [n, m, 4]`` and ``y [k, 4]``, each size of its own."""
-PARTLY = frozenset(
-    {"topk by a size", "nonzero", "mask", "rows by a mask", "unique", "repeat_interleave", "item", "an item as a size"}
-)
+PARTLY = frozenset({"topk by a size", "nonzero", "mask", "rows by a mask", "unique", "repeat_interleave", "item", "an item as a size"})
 """Programs of which a call stays in PyTorch."""
 MOVED = frozenset({"conv", "embedding"})
 """Programs with a constant on the host, whose move to a GPU stays in PyTorch there."""

@@ -57,6 +57,21 @@ def test_only_sizes_of_the_captured_branch_run(case: str, tmp_path: Path) -> Non
                 run(*bad)
 
 
+def test_a_size_that_a_dimension_is_computed_from_is_said_where_it_stands() -> None:
+    class Pairs(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 + 1 if x.shape[0] // 2 != 3 else x * 3 + 1
+
+    program = torchkiln.compile(
+        Pairs(), (torch.ones(4),), dynamic_shapes=({0: 2 * Dim("half", min=1, max=9)},), engine="reference", min_block_size=1
+    )
+    [size] = program.report.sizes
+    assert size.places == (f"x dimension 0 is 2*{size.symbol}",)
+    assert torch.equal(program(torch.ones(10)), torch.full((10,), 3.0))
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match=rf"got {size.symbol} = 3 \(argument x dimension 0 is 2\*{size.symbol}\)"):
+        program(torch.ones(6))
+
+
 @pytest.mark.parametrize("way", ["torch", "rebuild"])
 def test_other_branches_may_run_elsewhere(way: str) -> None:
     model, _, good, bad = CASES["a branch"]

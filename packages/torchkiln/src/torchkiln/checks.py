@@ -171,13 +171,18 @@ class ArgumentChecks:
                 )
 
     def _places(self, symbols: frozenset[str]) -> dict[str, str]:
-        """Where each symbol stands, in words."""
-        places = dict.fromkeys(symbols, "of no dimension alone")
+        """Where each symbol stands, in words; a dimension that it is equal to before one that is computed from it."""
+        computed: dict[str, str] = {}
+        equal: dict[str, str] = {}
         for check in self._checks:
             for dim, size in enumerate(check.shape):
-                if isinstance(size, sympy.Symbol) and size.name in symbols:
-                    places[size.name] = f"argument {check.name}" + (f" dimension {dim}" if check.kind == "tensor" else "")
-        return places
+                place = f"argument {check.name}" + (f" dimension {dim}" if check.kind == "tensor" else "")
+                for symbol in symbols.intersection(symbols_of(size)):
+                    if isinstance(size, sympy.Symbol):
+                        equal[symbol] = place
+                    else:
+                        computed.setdefault(symbol, f"{place} is {size}")
+        return {**computed, **equal}
 
 
 def _fingerprint(tensors: Sequence[Any]) -> Hashable | None:

@@ -57,8 +57,9 @@ def _sizes(program: Program) -> tuple[SizeReport, ...]:
     for node in program.module.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
         for dim, size in enumerate(sizes_of(value.shape) if isinstance(value, torch.Tensor) else ()):
-            if symbols_of(size):
-                places.setdefault(format_size(size), []).append(f"{node.name} dimension {dim}")
+            for symbol in symbols_of(size):
+                written = format_size(size)
+                places.setdefault(symbol, []).append(f"{node.name} dimension {dim}" + (f" is {written}" if written != symbol else ""))
     return tuple(
         SizeReport(symbol, tuple(places.get(symbol, ())), bounds.min, bounds.opt, bounds.max, bounds.assumed)
         for symbol, bounds in program.dims.items()

@@ -115,7 +115,7 @@ class SizeReport:
 
     Attributes:
         symbol: As in shapes of the report.
-        places: Where the program's inputs have it, such as ``x dimension 0``.
+        places: Where the program's inputs have it, such as ``x dimension 0`` or ``x dimension 2 is 16*s0``.
         min: Smallest.
         opt: What plans are tuned for.
         max: Largest.
