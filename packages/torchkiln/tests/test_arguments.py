@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.export import Dim
+from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 import torchkiln
 from torchkiln_lowering import Pass, Pipeline
@@ -135,6 +135,18 @@ def test_examples_that_no_call_takes_are_refused(given: dict[str, Any], words: s
     for function in (torchkiln.compile, torchkiln.explain):
         with pytest.raises(TypeError, match=words):
             function(Gated(), **given)
+
+
+def test_collections_of_shapes_are_taken() -> None:
+    rows, collection, more = Dim("rows", min=1, max=9), ShapesCollection(), AdditionalInputs()
+    collection[X] = (rows, None)
+    more.add((torch.randn(5, 3),))
+    profile = torchkiln.Profile("few", {("input", 0): (2, 3, 4)})
+    for shapes in (collection, more):
+        [size] = torchkiln.explain(torch.nn.ReLU(), (X,), dynamic_shapes=shapes, profiles=[profile]).sizes
+        assert (size.min, size.opt, size.max) == (2, 3, 4)
+    with pytest.raises(ValueError, match="dynamic_shapes: expected a ShapesCollection of the example arguments"):
+        torchkiln.explain(torch.nn.ReLU(), (X.clone(),), dynamic_shapes=collection)
 
 
 def test_a_failing_export_with_dynamic_shapes_points_at_them() -> None:

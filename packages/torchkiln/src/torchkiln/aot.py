@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection
 
 from torchkiln.capture import Captured, capture, export_model
 from torchkiln.compiled_module import CompiledModule
@@ -133,10 +134,20 @@ def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any,
     args, dynamic_shapes = _examples(given_args, given_shapes, inputs)
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TypeError(f"kwargs: expected a mapping of names to values, got {type(kwargs).__name__}")
+    if isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)) and callable(model):
+        dynamic_shapes = _written_out(dynamic_shapes, model, args, kwargs or {})
     with compiler.clock.measure("export"), compiler.debug.watch("export"):
         captured = capture(export_model(model, args, kwargs or {}, dynamic_shapes), model)
     profiles = compiler.options.build.profiles
     return _with_profiles(captured, model, dynamic_shapes, profiles) if profiles else (captured, ())
+
+
+def _written_out(shapes: ShapesCollection | AdditionalInputs, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a collection says of each argument. It knows tensors by identity, and the examples that are traced are copies."""
+    try:
+        return shapes.dynamic_shapes(model, args, dict(kwargs))  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"dynamic_shapes: expected a {type(shapes).__name__} of the example arguments: {error}") from error
 
 
 def _examples(args: Any, dynamic_shapes: Any, inputs: Any) -> tuple[tuple[Any, ...], Any]:

@@ -13,7 +13,6 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch._dynamo.convert_frame import compile_lock
 from torch.export import ExportedProgram
-from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection
 from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.export.graph_signature import OutputKind
 
@@ -109,7 +108,7 @@ def _check_examples(model: object, args: tuple[Any, ...], kwargs: Mapping[Any, A
     wrong = [name for name in kwargs if not isinstance(name, str)]
     if wrong:
         raise TypeError(f"kwargs: expected names of arguments, got {type(wrong[0]).__name__} {wrong[0]!r}")
-    if not isinstance(dynamic_shapes, (type(None), Mapping, tuple, list, ShapesCollection, AdditionalInputs)):
+    if not isinstance(dynamic_shapes, (type(None), Mapping, tuple, list)):
         got = f"{type(dynamic_shapes).__name__} {dynamic_shapes!r}"
         raise TypeError(f"dynamic_shapes: expected a tuple with an entry for each argument, or a mapping by their names, got {got}")
     signature = _signature_of(model)
