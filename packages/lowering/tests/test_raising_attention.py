@@ -73,6 +73,13 @@ def test_raised(form: str) -> None:
     torch.testing.assert_close(run(program, *inputs)[0], RAISED[form](*inputs))
 
 
+def test_masks_have_values_within_a_fake_mode() -> None:
+    """``torch.compile`` lowers in its fake mode."""
+    program = capture(RAISED["causal"], _qkv(), None)
+    with next(iter(program.module.graph.nodes)).meta["val"].fake_mode:
+        assert SDPA in targets(AtenLowering().lower(program, Everything()))
+
+
 def test_dynamic_sizes_add_no_guards() -> None:
     sizes, keys = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC}, {0: Dim.DYNAMIC, 2: Dim.DYNAMIC}
     # Values as wide as the keys: for others, torch 2.11 cannot trace the operator without guards.

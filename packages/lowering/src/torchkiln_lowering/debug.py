@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchkiln_core.errors import LoweringError
 from torchkiln_core.program import Program
@@ -25,15 +24,12 @@ def value_check(program: Program) -> Check:
     Raises:
         LoweringError: Inputs cannot be made here (a device that is missing, a size without a value).
     """
-    # torch.compile lowers in its fake mode, in which nothing has values.
-    with _disable_current_modes():
-        inputs = _make_inputs(program)
+    inputs = _make_inputs(program)
 
     def check(item: Pass, before: torch.fx.Graph, after: torch.fx.GraphModule) -> None:
-        with _disable_current_modes():
-            expected, shared = _run(torch.fx.GraphModule(after, before), inputs)
-            got, now_shared = _run(after, inputs)
-            compare(item.name, expected, got)
+        expected, shared = _run(torch.fx.GraphModule(after, before), inputs)
+        got, now_shared = _run(after, inputs)
+        compare(item.name, expected, got)
         compare_aliases(item.name, shared, now_shared)
 
     return check

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch.fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchkiln_core.options import LoweringOptions
 from torchkiln_core.program import Program
@@ -82,6 +83,11 @@ class AtenLowering:
         Raises:
             LoweringError: A pass or a user's decomposition failed, or changed the program's signature or (in debug mode) its values.
         """
+        # torch.compile lowers in its fake mode, in which constants have no values.
+        with _disable_current_modes():
+            return self._lower(program, oracle)
+
+    def _lower(self, program: Program, oracle: SupportOracle) -> Program:
         module = copied(program.module)
         module.meta |= {DIMS: program.dims, ORACLE: oracle}
         check = value_check(program) if self._options.lowering_debug else no_check

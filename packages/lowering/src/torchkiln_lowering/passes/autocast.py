@@ -10,7 +10,6 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchkiln_core.errors import LoweringError
 from torchkiln_core.operators import OperatorSet
@@ -135,7 +134,7 @@ class _Meter(torch.fx.Interpreter):
             LoweringError: The graph does not run on them.
         """
         try:
-            with _disable_current_modes(), torch.no_grad():
+            with torch.no_grad():
                 self.run(*values)
         except (RuntimeError, TypeError, ValueError) as error:
             raise LoweringError(f"autocast_calibration: the program does not run on these inputs: {error}") from error

@@ -9,7 +9,6 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchkiln_lowering.effects import has_effects, has_tensor, is_free, is_random, is_shareable, sharers
 from torchkiln_lowering.metadata import same_kind
@@ -105,8 +104,7 @@ def _is_small(value: Any) -> bool:
 
 def _computed(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> torch.Tensor | None:
     args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
-    # Under torch.compile, fake and functional modes are active here.
-    with _disable_current_modes(), torch.no_grad():
+    with torch.no_grad():
         value = node.target(*args, **kwargs)  # type: ignore[operator]
     return value if same_kind(value, node.meta["val"]) else None
 
