@@ -88,6 +88,16 @@ class OpCall:
         return OpCall(target, arguments, outputs, node, source_of(node))
 
 
+def draws(call: OpCall) -> bool:
+    """Whether a call of an operator that is tagged as random draws numbers.
+
+    Attention, dropout and recurrent networks draw none in inference or at rate 0.
+    """
+    arguments = call.arguments
+    off = any(arguments.get(name) is False for name in ("train", "training", "is_training"))
+    return not off and not any(arguments.get(name) == 0 for name in ("dropout_p", "dropout"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Signature:
     """The arguments of a schema: all names in order, those that may be positional, and defaults.

@@ -11,7 +11,7 @@ import torch.fx
 import torch.onnx.ops  # registers ROTARY
 from torch._ops import OpOverload
 
-from torchkiln_core.call import OpCall
+from torchkiln_core.call import OpCall, draws
 
 aten = torch.ops.aten
 ROTARY = torch.ops.onnx.RotaryEmbedding.opset23
@@ -53,11 +53,7 @@ def is_random(node: torch.fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    if "val" not in node.meta:
-        return True
-    arguments = OpCall.from_node(node).arguments
-    off = any(arguments.get(name) is False for name in ("train", "training", "is_training"))
-    return not off and not any(arguments.get(name) == 0 for name in ("dropout_p", "dropout"))
+    return "val" not in node.meta or draws(OpCall.from_node(node))
 
 
 @functools.lru_cache(maxsize=4096)

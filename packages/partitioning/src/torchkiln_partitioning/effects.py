@@ -12,7 +12,7 @@ import torch.fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.node import _side_effectful_functions
 
-from torchkiln_core.call import OpCall
+from torchkiln_core.call import OpCall, draws
 
 _RANDOM_HIGHER_ORDER = frozenset({"run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_rng_state", "run_dtensor_rng_op"})
 _WRITING_HIGHER_ORDER = frozenset({"triton_kernel_wrapper_mutation", "call_torchbind", "inductor_compiled_code", "print"})
@@ -80,7 +80,7 @@ def _own_effect(node: torch.fx.Node) -> Effect | None:
     if node.op != "call_function":
         return None
     effect, depends = _effect_of_target(node.target)
-    return Effect.ORDERED if depends and isinstance(node.target, OpOverload) and _draws(node) else effect
+    return Effect.ORDERED if depends and isinstance(node.target, OpOverload) and draws(OpCall.from_node(node)) else effect
 
 
 _PLAIN: tuple[None, bool] = (None, False)
@@ -103,11 +103,3 @@ def _effect_of_target(target: Any) -> tuple[Effect | None, bool]:
         if torch.Tag.nondeterministic_seeded in target.tags:
             return Effect.ORDERED if target in _side_effectful_functions else None, True
     return (Effect.ORDERED, False) if target in _side_effectful_functions else _PLAIN
-
-
-def _draws(node: torch.fx.Node) -> bool:
-    """Whether a call of a random operator draws numbers: attention and dropout draw none at rate 0 or outside training."""
-    arguments = OpCall.from_node(node).arguments
-    if any(arguments.get(name, True) is False for name in ("train", "training")):
-        return False
-    return not any(isinstance(rate := arguments.get(name), (int, float)) and rate == 0 for name in ("dropout_p", "dropout"))

@@ -11,6 +11,8 @@ import torch
 import torch.fx
 from torch.fx.node import map_arg
 
+from torchkiln_core import InternalError
+
 TorchSegments = Literal["eager", "inductor"]
 
 
@@ -64,12 +66,12 @@ def _write_out(
                 return tuple(map_arg(node.args[0], inner.__getitem__))
             case _:
                 inner[node] = graph.node_copy(node, inner.__getitem__)
-    raise AssertionError(f"segment {name}: a graph without output")
+    raise InternalError(f"segment {name}: expected a graph with an output, got one without")
 
 
 def _graph_of(segment: torch.nn.Module) -> torch.fx.Graph:
     if not isinstance(segment, torch.fx.GraphModule):
-        raise TypeError(f"expected a graph module, got {type(segment).__name__}")
+        raise InternalError(f"segment: expected a graph module, got {type(segment).__name__}")
     return segment.graph
 
 
