@@ -167,6 +167,14 @@ class State(torch.nn.Module):
             case "buffer":
                 self.a.copy_(h)
                 return self.a, self.a.view(3, 1), h
+            case "two buffers":
+                self.a.copy_(h)
+                self.b.copy_(h)
+                return self.b.view(1, 3), self.a.view(1, 3), h.view(1, 3)
+            case "one after the other":
+                self.a.add_(x)
+                self.b.copy_(self.a)
+                return h, self.a + self.b
             case "shift":
                 self.b.copy_(self.a)
                 self.a.copy_(x)
@@ -178,7 +186,7 @@ class State(torch.nn.Module):
                 return h, before
 
 
-@pytest.mark.parametrize("how", ["value", "buffer", "shift", "swap"])
+@pytest.mark.parametrize("how", ["value", "buffer", "two buffers", "one after the other", "shift", "swap"])
 def test_what_is_written_to_a_buffer_is_no_other_tensor_for_it(how: str) -> None:
     net = State(how)
     expected = copy.deepcopy(net)

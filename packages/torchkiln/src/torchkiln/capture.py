@@ -12,13 +12,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch._dynamo.convert_frame import compile_lock
+from torch._export.verifier import SpecViolationError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.export.graph_signature import OutputKind
 
 from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.examples import separate
-from torchkiln.owners import owners_of
+from torchkiln.owners import owners_of, write_apart
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
 from torchkiln.torchscript import export_script
@@ -173,15 +174,26 @@ def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] |
 
 def _functional(exported: ExportedProgram, model: object) -> ExportedProgram:
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            # torch removes the write to a buffer twice where the buffer is a result too.
-            warnings.filterwarnings("ignore", message=r"erase_node\(.*\) on an already erased node")
-            functional: ExportedProgram = exported.run_decompositions({})
+        try:
+            return _decomposed(exported)
+        except SpecViolationError:
+            if exported is model:
+                raise
+            # torch mistakes two tensors that take one value for each other.
+            write_apart(exported.graph_module)
+            return _decomposed(exported)
     except Exception as error:
         raise ExportError(
             f"{_name_of(model)} cannot be traced into a functional graph: {type(error).__name__}: {error}",
             fix="use torch.compile(model, backend='torchkiln'), which allows graph breaks",
         ) from error
+
+
+def _decomposed(exported: ExportedProgram) -> ExportedProgram:
+    with torch.no_grad(), warnings.catch_warnings():
+        # torch removes the write to a buffer twice where the buffer is a result too.
+        warnings.filterwarnings("ignore", message=r"erase_node\(.*\) on an already erased node")
+        functional: ExportedProgram = exported.run_decompositions({})
     return functional
 
 

@@ -1,4 +1,4 @@
-"""Which live tensor each result of a graph is: told by the graph that writes in place, before it is made functional."""
+"""What a graph that writes in place knows of the tensors that it writes to, and a functional graph no longer does."""
 
 from __future__ import annotations
 
@@ -35,3 +35,15 @@ def _shared_argument(node: torch.fx.Node) -> Any:
     arguments = OpCall.from_node(node).arguments
     sharing = [item.name for item in node.target._schema.arguments if item.alias_info is not None and item.alias_info.before_set & names]
     return arguments[sharing[0]] if sharing else None
+
+
+def write_apart(module: torch.fx.GraphModule) -> None:
+    """Gives each write of a whole tensor a source of its own, so that no two tensors have the same value in a functional graph."""
+    graph = module.graph
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        source = node.args[1]
+        with graph.inserting_before(node):
+            own = graph.call_function(torch.ops.aten.clone.default, (source,))
+        own.meta = dict(source.meta)
+        node.update_arg(1, own)
+    module.recompile()
