@@ -49,6 +49,15 @@ def test_guards_refuse_sizes_that_were_not_traced(cut: Cut, refused: set[int]) -
         assert is_recorded == all(guard.holds({extent: rows, width: 2}) for guard in guards)
 
 
+def test_sizes_that_divide_by_zero_ask_nothing() -> None:
+    module = make_fx(lambda x, y: y.reshape(x.shape[0], -1)[:, 1:], tracing_mode="symbolic")(torch.ones(3), torch.ones(6))
+    names = [str(sizes_of(node.meta["val"].shape)[0]) for node in module.graph.find_nodes(op="placeholder")]
+    dims = {name: DimRange(name, 0, opt, 12) for name, opt in zip(names, (3, 6), strict=True)}
+    few, many = names
+    assert all(guard.holds({few: 3, many: 6}) for guard in small_size_guards(module, dims))
+    assert not all(guard.holds({few: 1, many: 0}) for guard in small_size_guards(module, dims))
+
+
 def test_a_size_of_one_is_refused_where_a_slice_means_something_else() -> None:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch.fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchkiln.size_guards import Comparison, SizeGuard
-from torchkiln_core import DimRange, Size
+from torchkiln_core import DimRange, InternalError, Size
 from torchkiln_core.call import OpCall
 from torchkiln_core.size import evaluate, size_of, symbols_of
 
@@ -107,9 +107,16 @@ def small_size_guards(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]
         if not symbols or not symbols <= dims.keys():
             continue
         for point in _untraced(symbols, dims):
-            if not found.is_right(point, at):
+            if not _is_right(found, point, at):
                 guards |= {SizeGuard((item,)): None for item in found.decisions(at) if not item.holds(point)}
     return tuple(guards)
+
+
+def _is_right(found: _Slice | _Element | _Kept, sizes: Mapping[str, int], at: Mapping[str, int]) -> bool:
+    try:
+        return found.is_right(sizes, at)
+    except InternalError:
+        return True  # a size that divides by 0: eager PyTorch raises too
 
 
 def _find(module: torch.fx.GraphModule) -> Iterator[_Slice | _Element | _Kept]:
