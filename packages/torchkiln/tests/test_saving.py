@@ -106,6 +106,10 @@ def test_only_compiled_modules_can_be_saved(tmp_path: Path) -> None:
     for act in (torchkiln.load, lambda path: torchkiln.save(compiled, path)):
         with pytest.raises(TypeError, match="path: expected the name of a file, got NoneType None"):
             act(None)
+    with pytest.raises(torchkiln.PlanError, match=r"(?s)cannot be written.*fix: name a file in a folder that is there"):
+        torchkiln.save(compiled, tmp_path / "absent" / "net.kiln")
+    with pytest.raises(torchkiln.PlanFormatError, match=r"fix: give the path of a file that torchkiln\.save wrote"):
+        torchkiln.load(tmp_path)
 
 
 def test_a_plan_for_another_version_names_both_sides(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from torchkiln_runtime.kiln_file.archive import COMMENT_BYTES, FORMAT, MANIFEST,
 from torchkiln_runtime.kiln_file.fields import parse_json, take
 from torchkiln_runtime.kiln_file.tensor_bytes import CHUNK_BYTES, memory_of
 
+_A_FILE = "give the path of a file that torchkiln.save wrote"
+
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
@@ -144,11 +146,11 @@ def opened(path: Path) -> Iterator[ArchiveReader]:
     try:
         # Looked at first: opening a pipe would wait for a writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise PlanFormatError("expected a file, got something else")
+            raise PlanFormatError("expected a file, got something else", fix=_A_FILE)
         with open(path, "rb") as file:
             yield ArchiveReader(file)
     except OSError as error:
-        raise PlanFormatError(f"cannot be read: {error}") from error
+        raise PlanFormatError(f"cannot be read: {error}", fix=_A_FILE) from error
 
 
 def _check_structure(file: IO[bytes]) -> Mapping[str, _Span]:

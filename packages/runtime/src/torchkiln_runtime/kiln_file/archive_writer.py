@@ -38,7 +38,7 @@ def replaced_file(path: Path) -> Iterator[IO[bytes]]:
             file.close()
             os.replace(temporary, path)
         except OSError as error:
-            raise PlanError(f"{path}: cannot be written: {error}") from error
+            raise PlanError(f"{path}: cannot be written: {error}", fix="name a file in a folder that is there") from error
 
 
 class MemberWriter:
