@@ -86,3 +86,16 @@ def test_pairs_that_nothing_reads_leave_no_calls() -> None:
     lowered = AtenLowering().lower(program, Everything())
     assert aten.view_as_real.default not in targets(lowered)
     torch.testing.assert_close(run(lowered, _number(4, 6))[0], compute(_number(4, 6)))
+
+
+def test_what_cannot_be_traced_on_pairs_stays_complex() -> None:
+    """The result of the product is known to be two wide by a guard only, which no pass may add to."""
+
+    def turned(x: torch.Tensor) -> Any:
+        z = torch.view_as_complex(x.reshape(x.shape[0], -1, 2))
+        return torch.view_as_real(z * torch.polar(torch.ones(2), torch.arange(2.0)))
+
+    auto = torch.export.Dim.DYNAMIC
+    x = _number(3, 4)
+    lowered = AtenLowering().lower(whole(turned, (x,), (({0: auto, 1: auto},),)), Everything())
+    torch.testing.assert_close(run(lowered, x)[0], turned(x))

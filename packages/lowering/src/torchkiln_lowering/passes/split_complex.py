@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch.fx
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.effects import may_be_input, sharers
+from torchkiln_lowering.passes.context import added
 
+_log = logging.getLogger("torchkiln.lowering")
 aten = torch.ops.aten
 
 Build = Callable[..., torch.fx.Node]
@@ -26,40 +29,59 @@ def split_complex(module: torch.fx.GraphModule) -> bool:
     if not any(_is_complex(node) for node in graph.nodes):
         return False
     escaping = sharers(graph)
-    pairs: dict[torch.fx.Node, torch.fx.Node] = {}
+    splitter = _Splitter(module)
     changed = False
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
-        with graph.inserting_before(node):
-            splitter = _Splitter(graph, pairs)
+        try:
             if _is_complex(node):
-                pair = splitter.pair(node)
-                if pair is not None:
-                    pairs[node] = pair
+                splitter.split(node)
             elif node.target in _EXITS and _is_complex(node.args[0]) and not (node in escaping and may_be_input(node)):
-                new = _EXITS[node.target](splitter.call, splitter.read(node.args[0]))
-                new.meta = {**node.meta, **({"val": new.meta["val"]} if "val" in new.meta else {})}
+                new = splitter.leave(node)
                 node.replace_all_uses_with(new)
                 graph.erase_node(node)
                 changed = True
-    if not changed:
-        for node in reversed(graph.nodes):
-            if node.op == "call_function" and "val" not in node.meta and not node.users:
-                graph.erase_node(node)  # pairs that nothing reads
+        except RuntimeError as reason:
+            _log.info("%s (%s) stays complex: its calls on pairs cannot be traced: %s", node.target, node.name, reason)
+    splitter.erase_unread()
     return changed
 
 
 class _Splitter:
-    """Writes one call on pairs."""
+    """Writes calls on pairs."""
 
-    def __init__(self, graph: torch.fx.Graph, pairs: dict[torch.fx.Node, torch.fx.Node]) -> None:
-        self._graph = graph
-        self._pairs = pairs
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self._module = module
+        self._anchor = module.graph.output_node()
+        self._pairs: dict[torch.fx.Node, torch.fx.Node] = {}
+        self._made: list[torch.fx.Node] = []
+
+    def split(self, node: torch.fx.Node) -> None:
+        """Writes a complex call on pairs, where it has such a form."""
+        self._anchor = node
+        pair = self._pair(node)
+        if pair is not None:
+            self._pairs[node] = pair
+
+    def leave(self, node: torch.fx.Node) -> torch.fx.Node:
+        """A call that gives real numbers, on the pairs of what it reads."""
+        self._anchor = node
+        new = _EXITS[node.target](self.call, self.read(node.args[0]))
+        new.meta = {**node.meta, **new.meta}
+        return new
 
     def call(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
-        """Adds a call; its metadata is computed once the pass is done."""
-        return self._graph.call_function(target, args)
+        """Adds a call."""
+        node = added(self._module, self._anchor, target, args)
+        self._made.append(node)
+        return node
+
+    def erase_unread(self) -> None:
+        """Takes out what nothing reads."""
+        for node in reversed(self._made):
+            if not node.users:
+                self._module.graph.erase_node(node)
 
     def read(self, value: Any) -> torch.fx.Node:
         """The pairs of a complex value; a value without them is viewed as real."""
@@ -68,7 +90,7 @@ class _Splitter:
             self._pairs[value] = self.call(aten.view_as_real.default, resolved)
         return self._pairs[value]
 
-    def pair(self, node: torch.fx.Node) -> torch.fx.Node | None:
+    def _pair(self, node: torch.fx.Node) -> torch.fx.Node | None:
         """The call on pairs, or ``None`` where it has no such form."""
         rule = _RULES.get(node.target)  # type: ignore[arg-type]
         if rule is None or any(item.meta["val"].dtype == torch.complex32 for item in (node, *node.all_input_nodes) if _is_complex(item)):
