@@ -139,3 +139,18 @@ def test_bytes_of_an_image_are_rounded_as_eager_does(mode: str, antialias: bool)
     x = torch.randint(0, 256, (1, 3, 27, 27), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     lowered = AtenLowering().lower(whole(resize, (x,)), Oracle())
     assert torch.equal(run(lowered, x)[0], resize(x))
+
+
+def test_running_statistics_are_written() -> None:
+    """``torch.export`` keeps ``instance_norm`` whole, whose schema says nothing of what it writes."""
+    x = _wide(2, 3, 4)
+    means, mine = torch.zeros(3), torch.zeros(3)
+
+    def trained(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        return F.instance_norm(x, mean, torch.ones(3), use_input_stats=True, momentum=0.5)
+
+    program = AtenLowering().lower(whole(trained, (x, mine)), Oracle())
+    assert aten.instance_norm.default in targets(program)
+    for _ in range(2):
+        torch.testing.assert_close(run(program, x, mine)[0], trained(x, means))
+        torch.testing.assert_close(mine, means)

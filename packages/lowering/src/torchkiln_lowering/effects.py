@@ -39,6 +39,15 @@ CONSTANT_MAKERS = frozenset(
 )
 """Operators whose result depends on no tensor's contents."""
 
+_TRAINED_STATISTICS: dict[Any, str] = {
+    aten.instance_norm.default: "use_input_stats",
+    aten.batch_norm.default: "training",
+    aten.native_batch_norm.default: "training",
+    aten.cudnn_batch_norm.default: "training",
+    aten.miopen_batch_norm.default: "training",
+}
+"""Operators that write to their running statistics in training, of which their schema says nothing; by the argument that says so."""
+
 ELEMENTARY = frozenset({aten.alias.default, aten.detach.default, aten.clone.default, aten._to_copy.default, aten.lift_fresh_copy.default})
 """Operators that move or cast and have no simpler form; passes remove them where they change nothing."""
 
@@ -78,12 +87,23 @@ def _hides_aliases(target: OpOverload) -> bool:
     return annotated or composite or target in _UNANNOTATED_ALIASES or not _is_known(target)
 
 
+def writes_statistics(node: torch.fx.Node) -> bool:
+    """Whether a call writes to running statistics: ``torch.export`` keeps such calls of ``instance_norm`` whole."""
+    name = _TRAINED_STATISTICS.get(node.target)
+    if name is None or "val" not in node.meta:
+        return name is not None
+    arguments = OpCall.from_node(node).arguments
+    return bool(arguments[name]) and arguments["running_mean"] is not None
+
+
 def has_effects(node: torch.fx.Node) -> bool:
     """Whether a node must stay although nobody reads it: checks, mutations, random numbers, higher-order operators, output, inputs."""
     if node.op != "call_function":
         return node.op != "get_attr"
     target = node.target
     if isinstance(target, OpOverload):
+        if target in _TRAINED_STATISTICS and writes_statistics(node):
+            return True
         if _is_pure(target):
             return False
         return target._schema.is_mutable or is_random(node) or not target._schema.returns or node.is_impure(impure_random=False)
