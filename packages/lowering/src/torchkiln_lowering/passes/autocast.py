@@ -20,6 +20,9 @@ from torchkiln_lowering.effects import is_view
 aten = torch.ops.aten
 
 
+_CALIBRATION_FIX = "calibrate ahead of time, with torchkiln.compile: torch.compile captures before weights and inputs are there"
+
+
 def _overloads(names: str) -> frozenset[Callable[..., Any]]:
     packets = (getattr(aten, name) for name in names.split())
     return frozenset(getattr(packet, overload) for packet in packets for overload in packet.overloads())
@@ -113,7 +116,13 @@ def _large_outputs(options: LoweringOptions, program: Program) -> frozenset[str]
 def _flat(program: Program, inputs: Sequence[Any]) -> list[Any]:
     count = len(program.user_inputs)
     if len(inputs) != count:
-        raise LoweringError(f"autocast_calibration: expected {count} flat inputs ({', '.join(program.user_inputs)}), got {len(inputs)}")
+        raise LoweringError(
+            f"autocast_calibration: expected {count} flat inputs ({', '.join(program.user_inputs)}), got {len(inputs)}",
+            fix=_CALIBRATION_FIX,
+        )
+    missing = [item.name for item in program.inputs if item.kind is InputKind.WEIGHT and item.name not in program.weights]
+    if missing:
+        raise LoweringError(f"autocast_calibration: the weights have no values yet: {', '.join(missing)}", fix=_CALIBRATION_FIX)
     given = iter(inputs)
     weights: Mapping[str, torch.Tensor] = program.weights
     return [weights[item.name] if item.kind is InputKind.WEIGHT else next(given) for item in program.inputs]
