@@ -132,7 +132,7 @@ def test_calibration_keeps_large_results_wide() -> None:
     with pytest.raises(LoweringError, match="does not run on these inputs"):
         lowered(program, autocast=LOW, autocast_calibration=((torch.ones(2, 3),),))
     captured_by_torch_compile = dataclasses.replace(whole(torch.nn.Linear(2, 2), (torch.eye(2),)), weights={})
-    with pytest.raises(LoweringError, match="the weights have no values yet(?s:.*)fix: calibrate ahead of time"):
+    with pytest.raises(LoweringError, match=r"the weights have no values yet(?s:.*)fix: calibrate ahead of time"):
         lowered(captured_by_torch_compile, autocast=LOW, autocast_calibration=((torch.eye(2),),))
 
 
