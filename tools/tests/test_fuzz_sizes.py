@@ -63,8 +63,10 @@ def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         # Equal calls whose sizes depend on data were merged, and what followed referred to a size that was gone.
         [("mask", (0,)), ("mask", (0,))],
+        # torch's own program asserts that the size is at most 1, as it assumed while it was exported.
+        [("repeat_interleave", (3,)), ("expand_as", (4, 4))],
     ],
-    ids=["equal masks"],
+    ids=["equal masks", "an assumption of torch"],
 )
 def test_what_differed_once_is_equal(steps: list[tuple[str, tuple[int, ...]]]) -> None:
     assert check(program(*steps), OPTIONS) is not None
