@@ -262,9 +262,12 @@ class Replay:
             return True
         if isinstance(ours, int):
             return ours == theirs
-        # TensorRT knows a size that the record leaves open: true only if the ranges leave one value.
+        # TensorRT knows a size that the record leaves open: true only if the ranges leave one value, or a guard of the program does.
         dim = self._record.dim(ours)
-        return theirs == dim if isinstance(dim, int) else dim.min == dim.max == theirs
+        if theirs == dim or (not isinstance(dim, int) and dim.min == dim.max == theirs):
+            return True
+        environment = self._record.fake_mode.shape_env
+        return environment is not None and environment._maybe_evaluate_static(sympy.Eq(ours, theirs)) == sympy.true
 
     def _refusal(self, step: Step, error: Exception | None = None) -> BuildError:
         shown = ", ".join("-" if value is None else repr(value) for value in step.inputs)
