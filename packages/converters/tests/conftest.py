@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from torchkiln_converters import ConverterRegistry, NetworkConverter, builtin_converters
-from torchkiln_core import BuildOptions
+from torchkiln_core import BuildOptions, Network
+from torchkiln_core.stages import Engine
 from torchkiln_testing import OpCase
 
 _REGISTRY = ConverterRegistry(builtin_converters())
@@ -75,12 +76,27 @@ def cases() -> list[OpCase]:
     return CASES
 
 
-@pytest.fixture(scope="session")
-def builder() -> Any | None:
-    """The TensorRT builder, where the runtime package and a TensorRT library are installed; converters need neither."""
+def _runtime() -> Any | None:
+    """The runtime package, where it and a TensorRT library are installed; converters need neither."""
     if importlib.util.find_spec("torchkiln_runtime") is None:
         return None
     runtime = importlib.import_module("torchkiln_runtime")
-    if runtime.find_library() is None:
-        return None
-    return runtime.TensorRTBuilder(BuildOptions(targets=("sm_89",)))
+    return None if runtime.find_library() is None else runtime
+
+
+@pytest.fixture(scope="session")
+def builder() -> Any | None:
+    """The TensorRT builder, where there is one."""
+    runtime = _runtime()
+    return None if runtime is None else runtime.TensorRTBuilder(BuildOptions(targets=("sm_89",)))
+
+
+@pytest.fixture(scope="session")
+def engine_on_gpu() -> Callable[[Network], Engine]:
+    """Builds and loads a network for the GPU of this machine."""
+    runtime = _runtime()
+    reason = "torchkiln_runtime or a TensorRT library is not installed" if runtime is None else runtime.gpu_support(runtime.find_library())
+    if runtime is None or reason is not None:
+        pytest.skip(f"engine: {reason}")
+    builder, loader = runtime.TensorRTBuilder(BuildOptions()), runtime.TensorRTLoader()
+    return lambda network: loader.load(builder.build(network))  # type: ignore[no-any-return]

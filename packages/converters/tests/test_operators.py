@@ -1,4 +1,4 @@
-"""Every row of the tables: the reference engine agrees with eager PyTorch, and TensorRT accepts the network."""
+"""Every row of the tables: the reference engine agrees with eager PyTorch, TensorRT accepts the network, and its engine agrees on a GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchkiln_core import Interpreter
-from torchkiln_testing import OpCase, check_op, trace_call
+from torchkiln_testing import OpCase, check_op, check_op_in, trace_call
 
 aten = torch.ops.aten
 UNFILLED = (
@@ -20,6 +20,12 @@ UNFILLED = (
 @pytest.mark.filterwarnings("ignore:var")
 def test_rows(dtyped_row, converter, builder):
     check_op(dtyped_row, converter, builder)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:var")
+def test_rows_on_a_gpu(dtyped_row, converter, engine_on_gpu):
+    check_op_in(dtyped_row, converter, engine_on_gpu, "cuda")
 
 
 def test_rows_were_built_by_tensorrt(builder):

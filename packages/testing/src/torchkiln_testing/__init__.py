@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchkiln_testing.compare import assert_same, assert_same_tensor
-from torchkiln_testing.operators import OpCase, SizeOf, TracedCall, check_op, trace_call
+from torchkiln_testing.operators import OpCase, SizeOf, TracedCall, check_op, check_op_in, trace_call
 from torchkiln_testing.rewrites import assert_keeps, assert_rewrites
 from torchkiln_testing.tolerance import TOLERANCES, OpClass, Tolerance, tolerance
 
@@ -19,6 +19,7 @@ __all__ = [
     "assert_same",
     "assert_same_tensor",
     "check_op",
+    "check_op_in",
     "tolerance",
     "trace_call",
 ]

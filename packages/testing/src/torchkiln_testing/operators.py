@@ -1,4 +1,4 @@
-"""``check_op``: one operator call, converted, run by the reference engine and compared with eager PyTorch."""
+"""``check_op``: one operator call, converted, run by an engine and compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils import _pytree as pytree
 
 from torchkiln_core import DimRange, InputKind, Interpreter, Network, OpCall, Program, ProgramInput, Segment
-from torchkiln_core.stages import PlanBuilder, SegmentConverter
+from torchkiln_core.stages import Engine, PlanBuilder, SegmentConverter
 from torchkiln_testing.compare import assert_same
 from torchkiln_testing.tolerance import OpClass
 
@@ -170,17 +170,28 @@ def check_op(case: OpCase, converter: SegmentConverter, builder: PlanBuilder | N
     Raises:
         AssertionError: Values, dtype, shape or number of results differ.
     """
-    traced = trace_call(case)
-    network = converter.convert(traced.segment, traced.program)
-    run = Interpreter(network)
-    sizes: tuple[Callable[[int], int], ...] = (lambda size: size, _smallest, _largest) if case.dynamic else (lambda size: size,)
-    for change in sizes:
-        sized = case.sized(change)
-        tensors = sized.tensors()
-        got = run(*(tensors[index] for index in traced.inputs))
-        assert_same(sized.eager(), got, case.op_class, where=str(sized))
+    network = check_op_in(case, converter, Interpreter)
     if builder is not None:
         builder.build(network)
+    return network
+
+
+def check_op_in(case: OpCase, converter: SegmentConverter, load: Callable[[Network], Engine], device: str = "cpu") -> Network:
+    """Converts the call and compares the engine that ``load`` makes of it with eager PyTorch on ``device``, at the same sizes.
+
+    Raises:
+        AssertionError: Values, dtype, shape, device or number of results differ.
+    """
+    traced = trace_call(case)
+    network = converter.convert(traced.segment, traced.program)
+    run = load(network)
+    sizes: tuple[Callable[[int], int], ...] = (lambda size: size, _smallest, _largest) if case.dynamic else (lambda size: size,)
+    for change in sizes:
+        sized = case.sized(change).with_tensors(lambda _, tensor: tensor.to(device))
+        tensors = sized.tensors()
+        got = run(*(tensors[index] for index in traced.inputs))
+        # A call without tensors makes its result on the host.
+        assert_same(tuple(result.to(device) for result in sized.eager()), got, case.op_class, where=str(sized))
     return network
 
 
