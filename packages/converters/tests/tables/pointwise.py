@@ -242,7 +242,8 @@ SELECTION = [
     OpCase(aten.clamp.default, (SPECIAL, -1, 1)),
     OpCase(aten.clamp.default, (SPECIAL, -math.inf, 2)),
     OpCase(aten.clamp.default, (SPECIAL, math.nan, 2)),
-    OpCase(aten.clamp.default, (SPECIAL, None, math.nan)),
+    # Older releases of torch take NaN for no bound where it is the only one.
+    *([OpCase(aten.clamp.default, (SPECIAL, None, math.nan))] if aten.clamp.default(X, None, math.nan).isnan().all() else []),
     OpCase(aten.clamp.Tensor, (SPECIAL[:, None, None], SPECIAL[:, None], SPECIAL)),
     OpCase(aten.clamp_min.default, (SPECIAL, 0)),
     OpCase(aten.clamp_min.Tensor, (SPECIAL[:, None], SPECIAL)),
