@@ -17,7 +17,7 @@ from torchkiln_core.size import evaluate, format_size, parse_size, symbols_of
 
 _KINDS = {"==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge}
 _RELATIONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_SMALLEST_TRACED = 2
+SMALLEST_TRACED = 2
 """Tracing takes sizes of 0 and 1 apart from all others, and asks nothing of them that a program of a larger size needs."""
 
 
@@ -83,7 +83,7 @@ def _is_implied(expression: Any, dims: Mapping[str, DimRange]) -> bool:
     ranges = {}
     for symbol in expression.free_symbols:
         bounds = dims[symbol.name]
-        ranges[symbol] = ValueRanges(max(bounds.min, min(_SMALLEST_TRACED, bounds.max)), bounds.max)
+        ranges[symbol] = ValueRanges(max(bounds.min, min(SMALLEST_TRACED, bounds.max)), bounds.max)
     return bool(bound_sympy(expression, ranges).lower == sympy.true)
 
 

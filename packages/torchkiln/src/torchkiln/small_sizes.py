@@ -17,7 +17,7 @@ import torch
 import torch.fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from torchkiln.size_guards import Comparison, SizeGuard
+from torchkiln.size_guards import SMALLEST_TRACED, Comparison, SizeGuard
 from torchkiln_core import DimRange, InternalError, Size
 from torchkiln_core.call import OpCall
 from torchkiln_core.size import evaluate, size_of, symbols_of
@@ -25,7 +25,6 @@ from torchkiln_core.size import evaluate, size_of, symbols_of
 aten = torch.ops.aten
 
 _TARGETS = frozenset({aten.slice.Tensor, aten.select.int, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims})
-_SMALLEST_TRACED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,7 @@ def _plain(size: Any) -> Size:
 def _untraced(symbols: Iterable[str], dims: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
     """Sizes with a 0 or a 1 among them that calls may have."""
     names = sorted(symbols)
-    choices = [{*range(dims[name].min, min(_SMALLEST_TRACED, dims[name].max + 1)), dims[name].opt, dims[name].max} for name in names]
+    choices = [{*range(dims[name].min, min(SMALLEST_TRACED, dims[name].max + 1)), dims[name].opt, dims[name].max} for name in names]
     for values in itertools.product(*map(sorted, choices)):
-        if min(values) < _SMALLEST_TRACED:
+        if min(values) < SMALLEST_TRACED:
             yield dict(zip(names, values, strict=True))

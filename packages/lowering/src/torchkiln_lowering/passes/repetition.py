@@ -10,7 +10,6 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.effects import ELEMENTARY, is_shareable
@@ -83,14 +82,12 @@ def _is_seen(module: torch.fx.GraphModule, node: torch.fx.Node, same: Same) -> b
     value = constant_value(module, node) if isinstance(node.meta.get("val"), torch.Tensor) else None
     if value is None or value.dim() < _place(same) or (_place(same) == 1 and value.shape[-1] % 2):
         return False
-    # Under torch.compile, fake and functional modes are active here.
-    with _disable_current_modes(), torch.no_grad():
-        if same is Same.HALVES:
-            return torch.equal(*value.chunk(2, -1))
-        if same is Same.NEIGHBOURS:
-            return torch.equal(value[..., ::2], value[..., 1::2])
-        first = value.narrow(-_place(same), 0, 1)
-        return torch.equal(value, first.expand_as(value))
+    if same is Same.HALVES:
+        return torch.equal(*value.chunk(2, -1))
+    if same is Same.NEIGHBOURS:
+        return torch.equal(value[..., ::2], value[..., 1::2])
+    first = value.narrow(-_place(same), 0, 1)
+    return torch.equal(value, first.expand_as(value))
 
 
 def _by_moved(call: OpCall, same: Same) -> list[Claim] | None:
