@@ -278,3 +278,26 @@ def test_parts_that_torch_compile_returns_share_memory() -> None:
     left, right = compiled(torch.randn(3, 4))
     assert left._base is not None
     assert left._base is right._base
+
+
+def test_running_statistics_are_written_in_order() -> None:
+    """Of two calls, the one that nothing keeps back must not come first."""
+
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.InstanceNorm1d(3, track_running_stats=True)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            wide = torch.relu(torch.lgamma(x.abs() + 1)).exp() * 2
+            first = self.norm(wide)
+            return first, torch.relu(torch.exp(self.norm(y)) * wide)
+
+    model = Twice().train()
+    eager = copy.deepcopy(model)
+    x, y = torch.randn(2, 3, 5), torch.randn(2, 3, 5) + 9
+    compiled = torchkiln.compile(model, (x, y), engine="reference", min_block_size=1)
+    compiled(x, y)
+    eager(x, y)
+    assert model.norm.running_mean is not None
+    torch.testing.assert_close(model.norm.running_mean, eager.norm.running_mean)

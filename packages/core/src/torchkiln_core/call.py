@@ -98,6 +98,22 @@ def draws(call: OpCall) -> bool:
     return not off and not any(arguments.get(name) == 0 for name in ("dropout_p", "dropout"))
 
 
+TRAINED_STATISTICS: Mapping[Any, str] = {
+    torch.ops.aten.instance_norm.default: "use_input_stats",
+    torch.ops.aten.batch_norm.default: "training",
+    torch.ops.aten.native_batch_norm.default: "training",
+    torch.ops.aten.cudnn_batch_norm.default: "training",
+    torch.ops.aten.miopen_batch_norm.default: "training",
+}
+"""Operators that write to their running statistics in training, of which their schema says nothing; by the argument that says so."""
+
+
+def writes_statistics(call: OpCall) -> bool:
+    """Whether a call writes to running statistics: ``torch.export`` keeps such calls of ``instance_norm`` whole."""
+    name = TRAINED_STATISTICS.get(call.target)
+    return name is not None and bool(call.arguments[name]) and call.arguments["running_mean"] is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Signature:
     """The arguments of a schema: all names in order, those that may be positional, and defaults.

@@ -11,7 +11,7 @@ import torch.fx
 import torch.onnx.ops  # registers ROTARY
 from torch._ops import OpOverload
 
-from torchkiln_core.call import OpCall, draws
+from torchkiln_core.call import TRAINED_STATISTICS, OpCall, draws, writes_statistics
 
 aten = torch.ops.aten
 ROTARY = torch.ops.onnx.RotaryEmbedding.opset23
@@ -38,15 +38,6 @@ CONSTANT_MAKERS = frozenset(
     }
 )
 """Operators whose result depends on no tensor's contents."""
-
-_TRAINED_STATISTICS: dict[Any, str] = {
-    aten.instance_norm.default: "use_input_stats",
-    aten.batch_norm.default: "training",
-    aten.native_batch_norm.default: "training",
-    aten.cudnn_batch_norm.default: "training",
-    aten.miopen_batch_norm.default: "training",
-}
-"""Operators that write to their running statistics in training, of which their schema says nothing; by the argument that says so."""
 
 ELEMENTARY = frozenset({aten.alias.default, aten.detach.default, aten.clone.default, aten._to_copy.default, aten.lift_fresh_copy.default})
 """Operators that move or cast and have no simpler form; passes remove them where they change nothing."""
@@ -87,22 +78,13 @@ def _hides_aliases(target: OpOverload) -> bool:
     return annotated or composite or target in _UNANNOTATED_ALIASES or not _is_known(target)
 
 
-def writes_statistics(node: torch.fx.Node) -> bool:
-    """Whether a call writes to running statistics: ``torch.export`` keeps such calls of ``instance_norm`` whole."""
-    name = _TRAINED_STATISTICS.get(node.target)
-    if name is None or "val" not in node.meta:
-        return name is not None
-    arguments = OpCall.from_node(node).arguments
-    return bool(arguments[name]) and arguments["running_mean"] is not None
-
-
 def has_effects(node: torch.fx.Node) -> bool:
     """Whether a node must stay although nobody reads it: checks, mutations, random numbers, higher-order operators, output, inputs."""
     if node.op != "call_function":
         return node.op != "get_attr"
     target = node.target
     if isinstance(target, OpOverload):
-        if target in _TRAINED_STATISTICS and writes_statistics(node):
+        if target in TRAINED_STATISTICS and ("val" not in node.meta or writes_statistics(OpCall.from_node(node))):
             return True
         if _is_pure(target):
             return False

@@ -12,7 +12,7 @@ import torch.fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.node import _side_effectful_functions
 
-from torchkiln_core.call import OpCall, draws
+from torchkiln_core.call import TRAINED_STATISTICS, OpCall, draws, writes_statistics
 
 _RANDOM_HIGHER_ORDER = frozenset({"run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_rng_state", "run_dtensor_rng_op"})
 _WRITING_HIGHER_ORDER = frozenset({"triton_kernel_wrapper_mutation", "call_torchbind", "inductor_compiled_code", "print"})
@@ -80,7 +80,12 @@ def _own_effect(node: torch.fx.Node) -> Effect | None:
     if node.op != "call_function":
         return None
     effect, depends = _effect_of_target(node.target)
-    return Effect.ORDERED if depends and isinstance(node.target, OpOverload) and draws(OpCall.from_node(node)) else effect
+    if not depends or not isinstance(node.target, OpOverload):
+        return effect
+    call = OpCall.from_node(node)
+    if writes_statistics(call):
+        return Effect.WRITES
+    return Effect.ORDERED if call.target not in TRAINED_STATISTICS and draws(call) else effect
 
 
 _PLAIN: tuple[None, bool] = (None, False)
@@ -89,7 +94,7 @@ _PLAIN: tuple[None, bool] = (None, False)
 
 @functools.lru_cache(maxsize=4096)
 def _effect_of_target(target: Any) -> tuple[Effect | None, bool]:
-    """The effect of every call of an operator, and whether a call may have another: by drawing random numbers, or in its bodies."""
+    """The effect of every call of an operator, and whether a call may have another: by its arguments, or in its bodies."""
     if isinstance(target, HigherOrderOperator):
         name = target.__name__
         if name in _WRITING_HIGHER_ORDER:
@@ -100,6 +105,8 @@ def _effect_of_target(target: Any) -> tuple[Effect | None, bool]:
             return Effect.WRITES, False
         if not target._schema.returns or target.namespace in _COLLECTIVE_NAMESPACES:
             return Effect.ORDERED, False
+        if target in TRAINED_STATISTICS:
+            return None, True
         if torch.Tag.nondeterministic_seeded in target.tags:
             return Effect.ORDERED if target in _side_effectful_functions else None, True
     return (Effect.ORDERED, False) if target in _side_effectful_functions else _PLAIN
