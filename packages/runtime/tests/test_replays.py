@@ -8,14 +8,21 @@ import torch
 from torchkiln_core import Binding
 from torchkiln_runtime.inputs import StaticInputs
 from torchkiln_runtime.replays import _GRAPHS, _SIGHTINGS_TO_REPLACE, Replays
+from torchkiln_runtime.scratch import Scratch, scratch_of
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def replays() -> Replays:
+    return replays_in(Scratch(CPU))
+
+
+def replays_in(scratch: Scratch) -> Replays:
     def no_context():
         raise AssertionError("no context is made before a capture")
 
-    return Replays(no_context, torch.device("cuda", 0))
+    return Replays(no_context, CPU, scratch)
 
 
 def test_addresses_are_captured_when_they_come_back(replays):
@@ -35,6 +42,36 @@ def test_a_full_set_is_replaced_by_what_comes_often_only(replays):
         replays._graphs[(address,)] = object()
     wanted = [replays.wants((-1,)) for _ in range(_SIGHTINGS_TO_REPLACE)]
     assert wanted == [False] * (_SIGHTINGS_TO_REPLACE - 1) + [True]
+
+
+class Graph:
+    replayed = 0
+
+    def replay(self):
+        self.replayed += 1
+
+
+def test_graphs_are_captured_anew_once_the_stream_has_other_scratch_memory():
+    scratch, graph = Scratch(CPU), Graph()
+    scratch.reserve(64)
+    replays = replays_in(scratch)
+    replays._workspace, replays._graphs[(1, 2)] = scratch.memory(), graph
+    assert replays.replay((1, 2))
+    scratch.reserve(32)
+    assert replays.replay((1, 2))
+    scratch.reserve(128)
+    assert not replays.replay((1, 2))
+    assert graph.replayed == 2
+    assert replays.wants((1, 2)), "expected a capture at once, not another count of sightings"
+
+
+def test_engines_of_one_stream_share_scratch_memory_while_one_of_them_lives():
+    first = scratch_of(CPU, 1)
+    assert scratch_of(CPU, 1) is first
+    assert scratch_of(CPU, 2) is not first
+    first.reserve(64)
+    del first
+    assert scratch_of(CPU, 1).memory().numel() == 0
 
 
 def test_static_inputs_refuse_what_needs_a_check_or_a_copy():

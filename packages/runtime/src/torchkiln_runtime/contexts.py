@@ -61,11 +61,11 @@ class Context:
         self._workspace: torch.Tensor | None = None
         self.shapes: Shapes | None = None
 
-    def keep_workspace(self) -> None:
-        """Takes scratch memory once and for all, so that ``run`` serves; from the allocator's pool of the current stream."""
+    def use_workspace(self, workspace: torch.Tensor) -> None:
+        """Takes scratch memory for all runs to come, so that ``run`` serves: uint8 ``[N]``, at least as large as needed."""
+        self._workspace = workspace
         if self._workspace_bytes:
-            self._workspace = torch.empty(self._workspace_bytes, dtype=torch.uint8, device="cuda")
-            self._raw.set_device_memory(self._workspace.data_ptr(), self._workspace_bytes)
+            self._raw.set_device_memory(workspace.data_ptr(), self._workspace_bytes)
 
     def prepare(self, shapes: Shapes, output_shapes: Shapes) -> None:
         """Sets the shapes of the inputs, if they differ from the last ones, and compares what TensorRT infers for the outputs.
@@ -141,10 +141,14 @@ class ContextFactory:
         self._kernels: Any = None
         self._runs = 0
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Scratch memory that a run needs."""
+        return int(self._engine.device_memory_size_v2)
+
     def plain(self) -> Context:
         """A context that launches kernels one by one, in scratch memory that the caller provides."""
-        workspace_bytes = int(self._engine.device_memory_size_v2)
-        return Context(self._create(graphs=False), self._plan, self._library, workspace_bytes)
+        return Context(self._create(graphs=False), self._plan, self._library, self.workspace_bytes)
 
     def graphed(self) -> Context:
         """A context that captures its kernels in a CUDA graph where the library can, with scratch memory of its own."""

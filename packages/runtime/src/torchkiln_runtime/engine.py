@@ -19,6 +19,7 @@ from torchkiln_runtime.inputs import ALIGNMENT, StaticInputs, check_inputs
 from torchkiln_runtime.library import Library
 from torchkiln_runtime.replays import Replays
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
+from torchkiln_runtime.scratch import Scratch, scratch_of
 from torchkiln_runtime.shapes import Range, ShapeRules, Shapes
 
 _PLAIN_CONTEXTS = 4
@@ -35,6 +36,7 @@ class _Lane:
     stream: torch.cuda.Stream
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None
     replays: Replays
+    scratch: Scratch
     graphed: Context | None = None
 
     @contextmanager
@@ -153,11 +155,8 @@ class TensorRTEngine:
 
     def _run_in_lane(self, shapes: Shapes, output_shapes: Shapes, sources: list[int], sinks: list[int]) -> None:
         lane = self._lane()
-        addresses = (*sources, *sinks)
-        replays = self._graphs and self._static is not None
-        if replays and lane.replays.replay(addresses):
+        if self._graphs and self._static is not None and self._replayed(lane, shapes, sources, sinks):
             return
-        capture = replays and lane.replays.wants(addresses)
         with lane.ordered() as stream:
             if not self._graphs and shapes in self._plain:
                 self._plain[shapes].run_with_workspace(sources, sinks, stream)
@@ -166,23 +165,36 @@ class TensorRTEngine:
                     context = self._context_for(shapes, output_shapes)
                     context.run_with_workspace(sources, sinks, stream)
                 self._factory.ran_new_shapes()
-            elif capture:
-                lane.replays.run_and_capture(sources, sinks, stream)
             else:
                 if lane.graphed is None:
                     lane.graphed = self._factory.graphed()
                 lane.graphed.prepare(shapes, output_shapes)
                 lane.graphed.run(sources, sinks, stream)
 
+    def _replayed(self, lane: _Lane, shapes: Shapes, sources: list[int], sinks: list[int]) -> bool:
+        """Replays the graph of these addresses, or runs and captures it when it is worth that; ``False`` when neither."""
+        addresses = (*sources, *sinks)
+        with lane.scratch.lock:
+            if lane.replays.replay(addresses):
+                return True
+            if not lane.replays.wants(addresses) or (shapes not in self._plain and shapes not in self._captured):
+                return False
+            with lane.ordered() as stream:
+                lane.replays.run_and_capture(sources, sinks, stream)
+        return True
+
     def _lane(self) -> _Lane:
         handle = torch._C._cuda_getCurrentRawStream(self.device.index)
         lane = self._lanes.get(handle)
         if lane is None:
-            replays = Replays(self._static_context, self.device)
+            scratch = scratch_of(self.device, handle)
+            if self._graphs and self._static is not None:
+                scratch.reserve(self._factory.workspace_bytes)
+            replays = Replays(self._static_context, self.device, scratch)
             if handle == 0:
-                lane = _Lane(torch.cuda.Stream(self.device), (new_event(), new_event()), replays)  # type: ignore[no-untyped-call]
+                lane = _Lane(torch.cuda.Stream(self.device), (new_event(), new_event()), replays, scratch)  # type: ignore[no-untyped-call]
             else:
-                lane = _Lane(torch.cuda.current_stream(self.device), None, replays)
+                lane = _Lane(torch.cuda.current_stream(self.device), None, replays, scratch)
             self._lanes[handle] = lane
         return lane
 

@@ -10,6 +10,7 @@ import torch
 
 from torchkiln_core import InternalError
 from torchkiln_runtime.contexts import Context
+from torchkiln_runtime.scratch import Scratch
 
 _log = logging.getLogger("torchkiln.runtime")
 
@@ -30,16 +31,19 @@ class Replays:
     """Captures and replays on behalf of one stream.
 
     A graph reads and writes the addresses that it was captured with, so it is replayed only for live tensors at these addresses: nothing is
-    copied, and no tensor is kept alive. All graphs share one context and its scratch memory, which the stream orders.
+    copied, and no tensor is kept alive. All graphs share one context and the scratch memory of the stream.
 
     Args:
         make_context: Makes a plain context that is ready for the engine's shapes.
         device: The GPU.
+        scratch: Memory for the context; who calls ``replay`` or ``run_and_capture`` holds its lock.
     """
 
-    def __init__(self, make_context: Callable[[], Context], device: torch.device) -> None:
+    def __init__(self, make_context: Callable[[], Context], device: torch.device, scratch: Scratch) -> None:
         self._make_context = make_context
         self._device = device
+        self._scratch = scratch
+        self._workspace: torch.Tensor | None = None
         self._context: Context | None = None
         self._side: torch.cuda.Stream | None = None
         self._graphs: OrderedDict[Addresses, torch.cuda.CUDAGraph] = OrderedDict()
@@ -50,6 +54,9 @@ class Replays:
         """Replays the graph of these addresses on the current stream; ``False`` when there is none."""
         graph = self._graphs.get(addresses)
         if graph is None:
+            return False
+        if self._workspace is not self._scratch.memory():
+            self._forget()
             return False
         self._graphs.move_to_end(addresses)
         graph.replay()
@@ -71,7 +78,11 @@ class Replays:
         """
         if self._context is None:
             self._context = self._make_context()
-            self._context.keep_workspace()
+        workspace = self._scratch.memory()
+        if self._workspace is not workspace:
+            self._forget()
+            self._workspace = workspace
+            self._context.use_workspace(workspace)
         # Besides this call's results, this is where the library sets up what must not happen in a capture.
         self._context.run(inputs, outputs, stream)
         stream.synchronize()
@@ -86,6 +97,11 @@ class Replays:
         if len(self._graphs) >= _GRAPHS:
             self._graphs.popitem(last=False)
         self._graphs[addresses] = graph
+
+    def _forget(self) -> None:
+        """Drops all graphs, for they use memory that the stream no longer does; a call with their addresses is captured at once."""
+        self._seen.update(dict.fromkeys(self._graphs, _SIGHTINGS))
+        self._graphs.clear()
 
     def _capture(self, context: Context, inputs: list[int], outputs: list[int]) -> torch.cuda.CUDAGraph:
         if self._side is None:
