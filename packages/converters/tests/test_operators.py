@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ UNFILLED = (
     OpCase(aten.empty_like.default, (torch.ones(2, 3),)),
 )
 """Tensors of no particular values."""
+SORTS = (aten.sort.default, aten.sort.stable)
 
 
 @pytest.mark.filterwarnings("ignore:var")
@@ -25,6 +28,10 @@ def test_rows(dtyped_row, converter, builder):
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:var")
 def test_rows_on_a_gpu(dtyped_row, converter, engine_on_gpu):
+    if dtyped_row.op in SORTS and dtyped_row.tensors()[0].isnan().any():
+        two = torch.tensor([math.nan, 1.0], dtype=dtyped_row.tensors()[0].dtype)
+        if two.sort().indices.tolist() != two.cuda().sort().indices.cpu().tolist():
+            pytest.skip(f"this release of torch sorts NaN of {two.dtype} otherwise on a GPU than on a CPU, which is followed here")
     check_op_in(dtyped_row, converter, engine_on_gpu, "cuda")
 
 

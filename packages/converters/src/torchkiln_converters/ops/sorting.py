@@ -86,5 +86,8 @@ def sort(net: Network, self: Value, dim: int, descending: bool) -> tuple[Value, 
 
 @converter(aten.sort.stable, Support(dtypes=NUMBERS, rules=_SORT.rules, ignores=("stable",)))
 def sort_stable(net: Network, self: Value, dim: int, descending: bool) -> tuple[Value, Value]:
-    """``sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False)``; the layer always is."""
+    """``sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False)``; the layer always is.
+
+    NaN is last. Of PyTorch's kernels one differs: that for bfloat16 on a GPU has NaN first (2.11).
+    """
     return _sorted(net, self, dim, descending)
