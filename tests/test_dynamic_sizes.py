@@ -47,7 +47,7 @@ PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
     "topk": lambda x, y: y.flatten().topk(3).values,
     "topk by a size": lambda x, y: y.flatten().topk(y.shape[0] // 2 + 1).values,
     "sort": lambda x, y: y.sort(-1).values,
-    "resize to a size": lambda x, y: F.interpolate(x[None, :, :, :2], size=(x.shape[0] + 1, 4)),
+    "resize to a size": lambda x, y: F.interpolate(x[:, None, :, :2], size=(x.shape[1] + 1, 4)),
     "resize by a factor": lambda x, y: F.interpolate(x[None], scale_factor=2.0, mode="bilinear"),
     "conv": lambda x, y: F.conv2d(torch.stack([x, -x], 1), KERNEL.to(x.device), padding=1),
     "pool": lambda x, y: F.max_pool2d(F.pad(x, (0, 0, 1, 1)), 2, 1) + F.avg_pool2d(F.pad(x, (0, 0, 1, 1)), 2, 1),

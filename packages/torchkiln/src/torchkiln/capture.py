@@ -22,6 +22,7 @@ from torchkiln.examples import separate
 from torchkiln.owners import owners_of, write_apart
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
+from torchkiln.size_questions import export_asking_less
 from torchkiln.torchscript import export_script
 from torchkiln.weight_source import WeightSource
 from torchkiln_core import ExportError, InputKind, KilnError, Program, ProgramInput
@@ -93,7 +94,8 @@ def export_model(
         module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     try:
         with torch.no_grad():
-            exported = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            export = functools.partial(torch.export.export, module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            exported = export_asking_less(export)
     except KilnError:
         raise
     except Exception as error:

@@ -56,9 +56,10 @@ print(error)
 @pytest.mark.parametrize("how", ["flag", "torch", "option"])
 def test_tf32_rounds_factors_to_ten_bits_where_it_is_allowed(how: str) -> None:
     off, on = (float(in_a_process(TF32, how, allowed)) for allowed in ("off", "on"))
-    # One factor is rounded by up to 2**-11 of its size, and errors of 1024 products average out; fp32 rounds by 2**-24.
-    assert off < 1e-5
-    assert 2e-5 < on < 2e-3
+    # One factor is rounded by up to 2**-11 of its size, and errors of 1024 products average out: on an H200 eager has 2.9e-4.
+    assert 1e-4 < on < 1e-3
+    # Without TF32 eager has 3e-7 and the engine 1.1e-5: TensorRT-RTX's fp32 is not made of products that are rounded to 24 bits each.
+    assert off < on / 10
 
 
 REPRODUCIBLE = """
