@@ -72,7 +72,7 @@ def shard_of(cells: Sequence[tuple[str, str]], shard: str) -> Sequence[tuple[str
 def main() -> int:
     """Exit status 1 when a cell failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="", help="only rows whose name contains this")
+    parser.add_argument("--model", action="append", help="only rows whose name contains this; may be given several times")
     parser.add_argument("--mode", action="append", choices=MODES, help="only this mode; may be given several times")
     parser.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts of the rows")
     parser.add_argument("--json", type=Path, help="where the figures are written")
@@ -83,7 +83,8 @@ def main() -> int:
         parts = [json.loads(path.read_text()) for path in options.from_json]
         result = {**parts[0], "cells": [cell for part in parts for cell in part["cells"]]}
     else:
-        wanted = [(row, mode) for row in ROWS if options.model in row for mode in options.mode or MODES]
+        rows = [row for row in ROWS if any(part in row for part in options.model or [""])]
+        wanted = [(row, mode) for row in rows for mode in options.mode or MODES]
         cells: list[Mapping[str, Any]] = []
         command = shlex.join(["python", "tools/bench/latency.py", *sys.argv[1:]])
         result = {"machine": machine(), "command": command, "cells": cells}
