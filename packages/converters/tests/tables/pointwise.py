@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import torch
@@ -267,4 +268,8 @@ SELECTION = [
     OpCase(aten.softplus.default, (X, 2, 3)),
 ]
 
-CASES = UNARY + INTEGERS + PROMOTED + BINARY + DIVISIONS + EXTREMES + POWERS + COMPARISONS + LOGIC + SELECTION
+GATED = (aten.gelu.default,)
+CASES = [
+    dataclasses.replace(case, op_class=OpClass.GATE) if case.op in GATED else case
+    for case in UNARY + INTEGERS + PROMOTED + BINARY + DIVISIONS + EXTREMES + POWERS + COMPARISONS + LOGIC + SELECTION
+]

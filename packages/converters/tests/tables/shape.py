@@ -95,6 +95,7 @@ JOINS = [
     exact(aten.slice_scatter.default, X, X[:, :1] * 9, 1, 1, 2, dynamic=((0, 0), (1, 0))),
     exact(aten.slice_scatter.default, Z, Z[:, :2] * 9, 1, -2),
     exact(aten.slice_scatter.default, Z, Z * 9, 1),
+    exact(aten.slice_scatter.default, torch.arange(5.0), torch.tensor([9.0, 8.0]), 0, 0, 2, dynamic=((0, 0),)),
     exact(aten.select_scatter.default, X, X[:, 0] * 9, 1, -1, dynamic=((0, 0), (1, 0))),
 ]
 

@@ -111,6 +111,9 @@ class Concatenation(Layer):
         same_dtype("Concatenation", *inputs)
         same_rank("Concatenation", *inputs)
         axis_in_range("Concatenation", self.axis, inputs[0].dim())
+        if inputs[0].dim() == 1 and not is_real(inputs[0]):
+            # torch.cat asks of each such tensor whether it is empty, which a symbolic size does not tell.
+            return inputs[0].new_empty((sum(tensor.shape[0] for tensor in inputs),))
         return torch.cat(inputs, self.axis)
 
 
