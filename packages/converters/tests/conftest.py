@@ -50,12 +50,18 @@ def _over_dtypes(case: OpCase) -> Iterator[OpCase]:
 
 
 CASES = list(_tables())
+_OFTEN_ON_A_GPU = 10
+"""Of so many rows one runs on a GPU without ``-m slow``."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``dtyped_row`` runs over the tables and dtypes."""
-    if "dtyped_row" in metafunc.fixturenames:
-        metafunc.parametrize("dtyped_row", [item for row in CASES for item in _over_dtypes(row)], ids=str)
+    """``dtyped_row`` runs over the tables and dtypes; on a GPU, where a row takes half a second, most rows are slow tests."""
+    if "dtyped_row" not in metafunc.fixturenames:
+        return
+    rows = [item for row in CASES for item in _over_dtypes(row)]
+    seldom = [pytest.mark.slow] if metafunc.definition.get_closest_marker("gpu") else []
+    items = [pytest.param(row, marks=seldom if place % _OFTEN_ON_A_GPU else [], id=str(row)) for place, row in enumerate(rows)]
+    metafunc.parametrize("dtyped_row", items)
 
 
 @pytest.fixture(scope="session")
