@@ -69,6 +69,15 @@ def shard_of(cells: Sequence[tuple[str, str]], shard: str) -> Sequence[tuple[str
     return [cell for cell in cells if cell[0] in rows]
 
 
+def joined(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """One table of several, which may have been measured with different commands or versions, and on different days."""
+    machine = {key: ", ".join(sorted({part["machine"][key] for part in parts})) for key in parts[0]["machine"]}
+    command = "` and `".join(part["command"] for part in parts)
+    order = list(ROWS)
+    cells = sorted((cell for part in parts for cell in part["cells"]), key=lambda cell: order.index(cell["row"]))
+    return {"machine": machine, "command": command, "cells": cells}
+
+
 def main() -> int:
     """Exit status 1 when a cell failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -81,12 +90,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.from_json:
         parts = [json.loads(path.read_text()) for path in options.from_json]
-        result = {**parts[0], "cells": [cell for part in parts for cell in part["cells"]]}
+        result = joined(parts)
     else:
         rows = [row for row in ROWS if any(part in row for part in options.model or [""])]
         wanted = [(row, mode) for row in rows for mode in options.mode or MODES]
         cells: list[Mapping[str, Any]] = []
-        command = shlex.join(["python", "tools/bench/latency.py", *sys.argv[1:]])
+        words = (options.json.name if options.json and word == str(options.json) else word for word in sys.argv[1:])
+        command = shlex.join(["python", "tools/bench/latency.py", *words])
         result = {"machine": machine(), "command": command, "cells": cells}
         for row, mode in shard_of(wanted, options.shard):
             cells.append(run_cell(row, mode))
