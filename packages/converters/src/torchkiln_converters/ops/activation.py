@@ -41,8 +41,8 @@ def gelu(net: Network, self: Value, approximate: str) -> Value:
     """``gelu(Tensor self, *, str approximate='none')``.
 
     In half precision TensorRT-RTX 1.6 rounds ``1 + erf(x)``. float16 is computed in float32, which costs no time: 24 products of
-    2048 x 768 x 3072 with it took 0.57 ms on an H200, 0.60 ms without. bfloat16 is left to the library, though a tail of -0.004 has an error
-    of up to 0.002 then: for float32 between a convolution and a pooling of bfloat16 the library gives wrong numbers.
+    2048 x 768 x 3072 with it took 0.57 ms on an H200, 0.60 ms without. bfloat16 is left to the library, though a tail of -0.004 has an
+    error of up to 0.002 then: for float32 between a convolution and a pooling of bfloat16 the library gives wrong numbers.
     """
     kind = ActivationKind.GELU_TANH if approximate == "tanh" else ActivationKind.GELU_ERF
     wide = cast(net, self, torch.float32) if self.dtype is torch.float16 else self
