@@ -12,9 +12,10 @@ from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.ops.reduction import summed
 from torchkiln_converters.support import FLOATS, Equals, Requires, Support, fake, only_output
 from torchkiln_converters.writing.shapes import reshape, spread
+from torchkiln_converters.writing.unrounded import unrounded
 from torchkiln_converters.writing.values import cast
 from torchkiln_core import Network, OpCall, Size, Value
-from torchkiln_core.layers import Cast, Pooling, PoolingKind, ReduceOp
+from torchkiln_core.layers import Pooling, PoolingKind, ReduceOp
 
 aten = torch.ops.aten
 
@@ -28,20 +29,13 @@ def _static_when_ceiled(call: OpCall) -> bool:
     return not call.arguments["ceil_mode"] or all(isinstance(dim, int) for dim in fake(call, "self").shape[-3:])
 
 
-def _before_rounding(net: Network, value: Value) -> Value:
-    """The float32 numbers that a cast has just rounded to ``value``, or ``value`` where there are none."""
-    step = next((step for step in reversed(net.steps) if value in step.outputs), None)
-    source = step.inputs[0] if step is not None and isinstance(step.layer, Cast) else None
-    return source if source is not None and source.dtype is torch.float32 else value
-
-
 def _pooled(net: Network, layer: Pooling, value: Value, result: Result) -> Value:
     """Applies the layer, to ``[1, C, *]`` when there is no batch dimension.
 
     Of a convolution in bfloat16, elementwise float32, a cast to bfloat16 and a pooling TensorRT-RTX 1.6 makes a kernel whose results have
-    nothing to do with the operands (seen on an H200; not in float16). Pooling before the cast is right, and rounds once less.
+    nothing to do with the operands (seen on an H200; not in float16). Pooling before the cast is right, and rounds less often.
     """
-    if value.dtype is torch.bfloat16 and (wide := _before_rounding(net, value)) is not value:
+    if value.dtype is torch.bfloat16 and (wide := unrounded(net, value)) is not value:
         return cast(net, _pooled(net, layer, wide, result), torch.bfloat16)
     if value.rank == len(layer.window) + 2:
         return net.add(layer, value)
