@@ -26,10 +26,11 @@ class Scratch:
 
     def reserve(self, size: int) -> None:
         """Announces a user of ``size`` bytes, before any of it is used."""
-        self._bytes = max(self._bytes, size)
+        with self.lock:
+            self._bytes = max(self._bytes, size)
 
     def memory(self) -> torch.Tensor:
-        """The memory, uint8 ``[N]``; another tensor than before when a larger user was announced since."""
+        """The memory, uint8 ``[N]``, for who holds the lock; another tensor than before when a larger user was announced since."""
         if self._memory is None or self._memory.numel() < self._bytes:
             # What was captured with the memory before keeps it until it is captured anew.
             self._memory = torch.empty(self._bytes, dtype=torch.uint8, device=self._device)
