@@ -13,6 +13,7 @@ from torchkiln_converters.arrival import NotStatic
 from torchkiln_converters.folding import fold_channel_scales
 from torchkiln_converters.registry import ConverterRegistry
 from torchkiln_converters.simplify import simplify
+from torchkiln_converters.unrounded import pool_unrounded
 from torchkiln_core import ConversionError, InternalError, KilnError, Network, OpCall, Program, Segment, Value, source_of
 from torchkiln_core.inference import fake_mode_of, statically_equal
 from torchkiln_core.layers import Shuffle
@@ -35,6 +36,7 @@ class NetworkConverter:
         """
         network = _Conversion(self.registry, segment, program).run()
         fold_channel_scales(network)
+        pool_unrounded(network)
         simplify(network)
         return network
 

@@ -12,8 +12,6 @@ from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.ops.reduction import summed
 from torchkiln_converters.support import FLOATS, Equals, Requires, Support, fake, only_output
 from torchkiln_converters.writing.shapes import reshape, spread
-from torchkiln_converters.writing.unrounded import unrounded
-from torchkiln_converters.writing.values import cast
 from torchkiln_core import Network, OpCall, Size, Value
 from torchkiln_core.layers import Pooling, PoolingKind, ReduceOp
 
@@ -30,13 +28,7 @@ def _static_when_ceiled(call: OpCall) -> bool:
 
 
 def _pooled(net: Network, layer: Pooling, value: Value, result: Result) -> Value:
-    """Applies the layer, to ``[1, C, *]`` when there is no batch dimension.
-
-    Of a convolution in bfloat16, elementwise float32, a cast to bfloat16 and a pooling TensorRT-RTX 1.6 makes a kernel whose results have
-    nothing to do with the operands (seen on an H200; not in float16). Pooling before the cast is right, and rounds less often.
-    """
-    if value.dtype is torch.bfloat16 and (wide := unrounded(net, value)) is not value:
-        return cast(net, _pooled(net, layer, wide, result), torch.bfloat16)
+    """Applies the layer, to ``[1, C, *]`` when there is no batch dimension."""
     if value.rank == len(layer.window) + 2:
         return net.add(layer, value)
     return reshape(net, net.add(layer, reshape(net, value, (1, *value.shape))), result.shape)
