@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from torchkiln_core import InternalError, Plan, PlanError
+from torchkiln_core import BuildError, InternalError, Plan, PlanError
 from torchkiln_runtime.adapter import input_name, output_name
 from torchkiln_runtime.host_memory import return_freed
 from torchkiln_runtime.library import Library
@@ -186,7 +186,11 @@ class ContextFactory:
             else:
                 raw = self._engine.create_execution_context(strategy)
             if raw is None:
-                raise InternalError(f"engine: {self._library.name} made no execution context\n{log.text}")
+                raise BuildError(
+                    f"engine: expected {self._library.name} to compile kernels for {torch.cuda.get_device_name()}, got no execution context"
+                    f"\n{log.text}",
+                    fix="keep the calls that the message hints at in PyTorch by torch_executed_ops=, or compile in another dtype",
+                )
         return raw
 
     def _share_kernels(self, config: Any) -> None:

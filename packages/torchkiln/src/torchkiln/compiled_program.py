@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,12 @@ import torch.fx
 
 from torchkiln.bodies import Body, BodyCall
 from torchkiln.determinism import deterministically
+from torchkiln.fallback import FallbackWarning
 from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report, StaticEngineReport
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 from torchkiln.torch_segments import TorchSegments, by_inductor, held_name, inlined
-from torchkiln_core import BuildOptions, Partition
+from torchkiln_core import BuildError, BuildOptions, Partition
 from torchkiln_core.stages import Engine
 from torchkiln_runtime import ShapeDispatch, TensorRTEngine
 
@@ -27,17 +29,31 @@ class EngineCall:
 
     Args:
         engine: Gives contiguous outputs.
+        spare: Makes what runs instead where the library cannot compile kernels of the engine, which shows in its first run; ``None``
+            makes that an error.
         layouts: For each output, the order of its dimensions in memory where eager's is another than contiguous, else ``None``: a view
             further on may depend on it.
     """
 
-    def __init__(self, engine: Engine, layouts: Sequence[tuple[int, ...] | None]) -> None:
+    def __init__(self, engine: Engine, layouts: Sequence[tuple[int, ...] | None], spare: Callable[[], Engine] | None) -> None:
         self.engine = engine
+        self._spare = spare
         self._layouts = [(index, order) for index, order in enumerate(layouts) if order is not None]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Runs the engine."""
-        outputs = self.engine(*inputs)
+        """Runs the engine.
+
+        Raises:
+            BuildError: The library cannot compile its kernels, and nothing is to run instead.
+        """
+        try:
+            outputs = self.engine(*inputs)
+        except BuildError as error:
+            if self._spare is None:
+                raise
+            warnings.warn(f"an engine runs layer by layer in PyTorch: {error}", FallbackWarning, stacklevel=2)
+            self.engine = self._spare()
+            outputs = self.engine(*inputs)
         if not self._layouts:
             return outputs
         arranged = list(outputs)
@@ -134,7 +150,7 @@ class CompiledProgram:
         self._report = report
         self._compiler = compiler
         self._on_change: Callable[[Report], None] | None = None
-        engines = {name: _engine_call(segment) for name, segment in segments.items()}
+        engines = {name: self._engine_call(segment) for name, segment in segments.items()}
         weights = self._stitched_weights(partition.program.weights)
         self.run = StitchedProgram(partition.module, engines, weights, torch_segments, self.bodies)
         if compiler.options.deterministic:
@@ -200,7 +216,7 @@ class CompiledProgram:
         for name, made in self.segments.items():
             if changed.intersection(made.segment.weights):
                 self.segments[name] = self._compiler.compile(made.segment, program)
-                self.run.install(name, _engine_call(self.segments[name]))
+                self.run.install(name, self._engine_call(self.segments[name]))
         for item in self.bodies:
             outer = item.body.weights
             item.program.replace_weights(
@@ -210,9 +226,8 @@ class CompiledProgram:
         if self._on_change is not None:
             self.tell(self._on_change)
 
+    def _engine_call(self, made: CompiledSegment) -> EngineCall:
+        return EngineCall(made.engine, layouts_of(made.segment), self._compiler.spare_of(made.network))
+
     def _stitched_weights(self, weights: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         return tuple(weights[name] for name in self.partition.weights)
-
-
-def _engine_call(made: CompiledSegment) -> EngineCall:
-    return EngineCall(made.engine, layouts_of(made.segment))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from torchkiln.determinism import deterministically
 from torchkiln.logs import warn_once
 from torchkiln_core import BuildError, BuildOptions, Network, Plan, RuntimeOptions
 from torchkiln_core.stages import Engine
@@ -24,11 +25,13 @@ class EngineLoader:
         kind: Which engine runs the segments.
         device: Where.
         settings: How TensorRT engines run.
+        required: Whether nothing may run in their place.
     """
 
     kind: EngineKind
     device: torch.device
     settings: ContextSettings
+    required: bool = False
 
     def load(self, network: Network, plans: Sequence[Plan]) -> Engine:
         """The engine of a network; a TensorRT engine runs the first plan.
@@ -39,6 +42,16 @@ class EngineLoader:
         if self.kind == "reference":
             return ReferenceEngine(network)
         return TensorRTLoader(self.device, settings=self.settings).load(plans[0])
+
+
+def spare_of(network: Network, build: BuildOptions) -> Callable[[], Engine]:
+    """Makes the reference engine of a network, as reproducible as the engines that ``build`` makes."""
+
+    def make() -> Engine:
+        engine = ReferenceEngine(network)
+        return deterministically(engine) if build.deterministic else engine
+
+    return make
 
 
 def context_settings(options: RuntimeOptions) -> ContextSettings:

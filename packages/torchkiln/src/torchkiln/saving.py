@@ -15,7 +15,7 @@ from torchkiln.bodies import higher_order_calls
 from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.compiled_program import EngineCall, StitchedProgram
 from torchkiln.convention_record import convention_from_record, convention_to_record
-from torchkiln.engines import EngineKind, choose_engine
+from torchkiln.engines import EngineKind, choose_engine, spare_of
 from torchkiln.layouts import layouts_of
 from torchkiln.moving import move_graph
 from torchkiln.profiles import SymbolRanges, variants
@@ -121,7 +121,8 @@ def load(
     for name, segment in parts.items():
         if segment.kind == "engine":
             loads = _Loads(build, place, rebuild, kind)
-            engines[name] = EngineCall(loads.engine(segment, profiles.get(name, ())), layouts[name])
+            runs = loads.engine(segment, profiles.get(name, ()))
+            engines[name] = EngineCall(runs, layouts[name], spare_of(_network_of(segment), build))
         elif segment.graph is not None:
             setattr(saved.stitched, name, move_graph(segment.graph, place))
     run = StitchedProgram(move_graph(saved.stitched, place), engines, weights)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 
-from torchkiln.engines import EngineKind, EngineLoader
+from torchkiln.engines import EngineKind, EngineLoader, spare_of
 from torchkiln.profiles import SymbolRanges, variants
 from torchkiln.specializing import StaticEngines
 from torchkiln.stage_clock import StageClock
@@ -130,6 +130,10 @@ class SegmentCompiler:
     def kind(self) -> EngineKind:
         """What the engines are."""
         return self._loader.kind
+
+    def spare_of(self, network: Network) -> Callable[[], Engine] | None:
+        """Makes what runs a network where the library cannot compile its kernels; ``None`` where that is an error."""
+        return None if self._loader.required else spare_of(network, self.options)
 
     def forget_plans(self) -> None:
         """Builds anew from now on: a compilation that is done would only hold on to plans of weights that have changed since."""

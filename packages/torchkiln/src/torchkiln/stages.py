@@ -74,7 +74,7 @@ class Compiler:
         """
         device = device_of([*_fake_inputs(program), *program.weights.values()])
         kind = choose_engine(self.options.runtime, self.options.build, device)
-        loader = EngineLoader(kind, device, context_settings(self.options.runtime))
+        loader = EngineLoader(kind, device, context_settings(self.options.runtime), self.options.partition.require_full_compilation)
         cache = backends.plan_cache.for_compilation()
         sizes = DynamicSizes.of(self.options.runtime, profiles)
         compiler = SegmentCompiler(NetworkConverter(self.registry), self.options.build, loader, cache, self.clock, sizes)
