@@ -235,7 +235,7 @@ def run(options: argparse.Namespace) -> list[Result]:
             if result.outcome in BAD:
                 sys.stdout.write(f"{result.outcome}: {result.op} {result.dtype} #{result.index} {result.sample[:160]}\n")
                 sys.stdout.flush()
-            if options.out is not None and len(results) % 200 == 0:
+            if options.out is not None and len(results) % 50 == 0:
                 write(options.out, results, time.perf_counter() - started)
     if options.out is not None:
         write(options.out, results, time.perf_counter() - started)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
+import subprocess
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from mixed_models import MIXED
-from timing import latencies_ms
+from timing import alone_on_gpu, latencies_ms
 
 import torchkiln
 from torchkiln_partitioning import CostModel
@@ -30,48 +31,38 @@ JUDGED = "decided"
 ROUNDS, SAMPLES = 5, 80
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a run must keep.
-
-    Attributes:
-        slower: A decision may take this many times the better of both sides.
-        seconds: Time for everything; models that it does not suffice for are missed.
-    """
-
-    slower: float
-    seconds: float
-
-
 def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: int = SAMPLES) -> float:
     """Median time of a call."""
     return float(statistics.median(latencies_ms(lambda: run(*args), samples)))
 
 
-def on_gpu(limits: Limits) -> tuple[dict[str, Any], list[str]]:
-    """Measures, prints, and says which decisions are slower than a side by more than the limit, or were not measured."""
-    warnings.simplefilter("error", torchkiln.FallbackWarning)
+def on_gpu(command: Sequence[str], jobs: int, slower: float) -> tuple[dict[str, Any], list[str]]:
+    """Measures, prints, and says which decisions were not measured, or take more than ``slower`` times the better of both sides.
+
+    Args:
+        command: Prints what ``compare_sides`` says of the model whose name is its last argument.
+        jobs: Processes at a time.
+        slower: The limit.
+    """
     begun = time.monotonic()
     rows, missed = [], []
-    with torch.no_grad():
-        for name in MIXED:
-            if time.monotonic() - begun > limits.seconds:
-                missed.append(f"{name}: not measured, {limits.seconds:g} s were over")
-                continue
-            try:
-                row = compare_sides(name)
-            except (torchkiln.KilnError, torchkiln.FallbackWarning, RuntimeError, AssertionError) as error:
+    with ThreadPoolExecutor(jobs) as pool:
+        for name, done in zip(MIXED, pool.map(lambda name: _run([*command, name]), MIXED), strict=True):
+            if done.returncode != 0:
                 # The other models still tell something.
-                traceback.print_exc()
-                missed.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+                print(done.stderr)
+                missed.append(f"{name}: {done.stderr.strip().splitlines()[-1]}")
                 continue
+            row = json.loads(done.stdout.strip().splitlines()[-1])
             rows.append(row)
             best = min(row["ms"]["engines"], row["ms"]["PyTorch"])
             row["ratio"] = row["ms"][JUDGED] / best
             times = ", ".join(f"{side} {ms:.3f} ms ({row['engines'][side]} engines)" for side, ms in row["ms"].items())
             print(f"{name}: {times}; decided / better side: {row['ratio']:.3f}; {time.monotonic() - begun:.0f} s so far", flush=True)
-            if row["ratio"] > limits.slower:
+            if row["ratio"] > slower:
                 missed.append(f"{name}: decided {row['ms'][JUDGED]:.3f} ms, {row['ratio']:.2f} times {best:.3f} ms")
+    warnings.simplefilter("error", torchkiln.FallbackWarning)
+    with torch.no_grad():
         constants = measure_constants()
     used = dataclasses.asdict(CostModel())
     for name, value in constants.items():
@@ -87,15 +78,21 @@ def on_gpu(limits: Limits) -> tuple[dict[str, Any], list[str]]:
     return result, missed
 
 
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@torch.no_grad()
 def compare_sides(name: str) -> dict[str, Any]:
     """Latency of a model on every side: the best of a few rounds, in each of which the sides take turns.
 
     Sides that are one program are measured as one.
     """
+    warnings.simplefilter("error", torchkiln.FallbackWarning)
     torch.manual_seed(0)
     model, args = MIXED[name]()
     model, args = model.eval().cuda(), tuple(arg.cuda() for arg in args)
-    expected, exported = model(*args), torch.export.export(model, args)
+    exported = torch.export.export(model, args)
     tables: list[str] = []
     runs: dict[tuple[Any, ...], Callable[..., Any]] = {}
     sides: dict[str, tuple[Any, ...]] = {}
@@ -105,10 +102,13 @@ def compare_sides(name: str) -> dict[str, Any]:
         key = sides[side] = kinds if any(kind == "engine" for kind, _ in kinds) else ()
         if key and key not in runs:
             runs[key] = torchkiln.compile(exported, engine="tensorrt", torch_executed_ops=_KEPT, **options)
-            torch.testing.assert_close(runs[key](*args), expected, rtol=5e-2, atol=5e-2)
     # A program without an engine runs as the model itself.
     sides["PyTorch"], runs[()] = (), model
-    rounds = [{key: latency_ms(run, args) for key, run in runs.items()} for _ in range(ROUNDS)]
+    with alone_on_gpu():
+        expected = model(*args)
+        for run in runs.values():
+            torch.testing.assert_close(run(*args), expected, rtol=5e-2, atol=5e-2)
+        rounds = [{key: latency_ms(run, args) for key, run in runs.items()} for _ in range(ROUNDS)]
     ms = {key: min(times[key] for times in rounds) for key in runs}
     engines = {side: sum(kind == "engine" for kind, _ in key) for side, key in sides.items()}
     rounds_ms = {side: [times[key] for times in rounds] for side, key in sides.items()}

@@ -23,8 +23,8 @@ from typing import Any
 SHARES = (0.01, 0.1, 0.5)
 COUNTS = (10_000, 100_000, 1_000_000)
 DECIDE_LIMIT_S, SPLIT_LIMIT_S, GROWTH_LIMIT, SLOWER_LIMIT = 2.0, 15.0, 1.5, 1.05
-GPU_LIMIT_S = 200.0
-"""When no further model is begun on a GPU; one takes some 15 s, the constants as long."""
+JOBS = 4
+"""Mixed models that are compiled at a time; one of them is measured."""
 REPEATS = {10_000: 5, 100_000: 2}
 
 
@@ -75,15 +75,21 @@ def main() -> int:
     parser.add_argument("--split", action="store_true", help="write the graphs of the segments as well")
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="calls of the synthetic programs")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--model", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="where the figures are written")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(time_division(int(options.one[0]), float(options.one[1]), split=options.split)))
         return 0
-    if options.gpu:
-        from decisions import Limits, on_gpu
+    if options.model:
+        from decisions import compare_sides
 
-        result, missed = on_gpu(Limits(SLOWER_LIMIT, GPU_LIMIT_S))
+        print(json.dumps(compare_sides(options.model)))
+        return 0
+    if options.gpu:
+        from decisions import on_gpu
+
+        result, missed = on_gpu([sys.executable, __file__, "--model"], JOBS, SLOWER_LIMIT)
     else:
         rows, missed = on_cpu(options.counts, split=options.split)
         result = {"division": rows}
