@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from mixed_models import MIXED
+from mixed_models import MIXED, Turns
 from timing import alone_on_gpu, latencies_ms
 
 import torchkiln
@@ -119,20 +119,23 @@ def measure_constants() -> dict[str, float]:
     """The constants of ``CostModel`` on this GPU, from programs that differ in one of them."""
     x = torch.rand(8, 8, device="cuda")
     calls = [_in_pytorch(count, x) for count in (4, 24)]
+    call_us = (calls[1] - calls[0]) / 20 * 1e3
     (one, program), (more_inputs, _), (more_outputs, _) = (_in_engine(*counts) for counts in ((1, 1), (9, 1), (1, 9)))
     per_input, per_output = (more_inputs - one) / 8 * 1e3, (more_outputs - one) / 8 * 1e3
+    turns = [_in_turns(count, x) for count in (2, 8)]
     large = torch.rand(1 << 28, device="cuda", dtype=torch.float16)
     copy_ms = latency_ms(lambda value: value.clone(), (large,), 20)
     matrix = torch.rand(8192, 8192, device="cuda", dtype=torch.float16)
     product_ms = latency_ms(torch.matmul, (matrix, matrix), 20)
     return {
-        "call_us": (calls[1] - calls[0]) / 20 * 1e3,
-        "engine_us": one * 1e3 - per_input - per_output,
+        "call_us": call_us,
+        "engine_us": (turns[1] - turns[0]) / 6 * 1e3 - call_us - per_input - per_output,
         "input_us": per_input,
         "output_us": per_output,
         "program_us": (program - one) * 1e3,
         "bytes_per_us": 2 * large.numel() * 2 / (copy_ms * 1e3),
         "flops_per_us": 2 * 8192**3 / (product_ms * 1e3),
+        "product_share": _product_share(),
     }
 
 
@@ -148,6 +151,22 @@ def _in_pytorch(count: int, x: torch.Tensor) -> float:
     with torch.no_grad():
         module = torch.export.export(Chain(), (x,)).run_decompositions({}).graph_module
         return latency_ms(module.forward, (x,))
+
+
+def _in_turns(count: int, x: torch.Tensor) -> float:
+    """That many engines of one call, with a call in PyTorch behind each."""
+    steps = [lambda value: value * 1.5] * count
+    compiled = torchkiln.compile(
+        Turns(*steps, torch.lgamma), (x,), engine="tensorrt", torch_executed_ops=_KEPT, min_block_size=1, border_cost="off"
+    )
+    return latency_ms(compiled, (x,))
+
+
+def _product_share() -> float:
+    """Layers whose products take nearly all of their time, in an engine against PyTorch."""
+    layers = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.GELU()) for _ in range(8))).eval().cuda()
+    x = torch.rand(256, 2048, device="cuda")
+    return latency_ms(torchkiln.compile(layers, (x,), engine="tensorrt"), (x,)) / latency_ms(layers, (x,))
 
 
 def _in_engine(inputs: int, outputs: int) -> tuple[float, float]:

@@ -35,7 +35,7 @@ class Work(Protocol[_Key_contra]):
 class CostModel:
     """Times of a data-centre GPU, in microseconds; ``tools/bench/partition.py`` measures them.
 
-    Only differences matter: what both sides do, such as the products themselves, costs the same on both.
+    Only differences matter: what both sides do costs the same on both.
 
     Attributes:
         call_us: An eager call in a stitched graph, from Python to the kernel's launch: what an engine saves for each of its calls.
@@ -44,16 +44,18 @@ class CostModel:
         output_us: Allocating and binding one output.
         program_us: What a call of a compiled program takes besides its segments; without any engine the user's own module runs.
         bytes_per_us: Memory traffic; a result that only the next call reads stays on the chip inside an engine.
-        flops_per_us: Operations of a product, used to see whether a call is longer than its launch.
+        flops_per_us: Operations of a product.
+        product_share: Time of products in an engine, whose kernels take in what follows them, as a share of that in PyTorch.
     """
 
-    call_us: float = 6.0
+    call_us: float = 8.0
     engine_us: float = 14.0
     input_us: float = 1.0
     output_us: float = 3.0
     program_us: float = 8.0
     bytes_per_us: float = 2e6
     flops_per_us: float = 1e8
+    product_share: float = 0.8
 
     def in_engine_us(self, work: SegmentWork) -> float:
         """Time of a segment in an engine: its border, and its device time without the results that stay inside.
@@ -63,7 +65,7 @@ class CostModel:
         border = self.engine_us + self.input_us * work.inputs + self.output_us * work.outputs
         copies = self.call_us * work.rearranged + 2 * work.rearranged_bytes / self.bytes_per_us
         moved = work.input_bytes + work.output_bytes + work.weight_bytes
-        return border + copies + moved / self.bytes_per_us + work.flops / self.flops_per_us
+        return border + copies + moved / self.bytes_per_us + self.product_share * work.flops / self.flops_per_us
 
 
 DEFAULT_MODEL = CostModel()
