@@ -136,7 +136,8 @@ BINARY: Mapping[str, Callable[[T, T, Number], T]] = {
     "index_select": lambda x, y, f: x.index_select(0, _index(y, x.shape[0])),
     "index": lambda x, y, f: x[_index(y, x.shape[0])],
     "gather": lambda x, y, f: x.gather(-1, _index(x, x.shape[-1]).reshape(x.shape)),
-    "scatter": lambda x, y, f: torch.zeros_like(x).scatter(-1, _index(x, x.shape[-1]).reshape(x.shape), x),
+    # Of places that are written twice, a GPU keeps any value.
+    "scatter": lambda x, y, f: torch.zeros_like(x).scatter(-1, at := _index(x, x.shape[-1]).reshape(x.shape), (at + 1).to(x.dtype)),
     "like": lambda x, y, f: x.reshape(-1)[: y.shape[0]],
     "expand_as": lambda x, y, f: x.reshape(-1)[:1].expand_as(y),
     "reshape as": lambda x, y, f: x.reshape(y.shape[0], -1),

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import pytest
+import sympy
 import torch
 
 from torchkiln_converters import Equals
@@ -40,6 +41,16 @@ def test_complex_numbers_are_refused(registry):
     for op in (aten.add.Tensor, aten.mul.Tensor):
         values = torch.ones(2, dtype=torch.complex64)
         assert _refusal(registry, OpCase(op, (values, values))).rule == "dtype"
+
+
+def test_a_size_that_only_the_result_has_is_refused(registry):
+    call = trace_call(OpCase(aten.slice.Tensor, (torch.ones(4), 0, 0, 2))).call
+    assert registry.reject(call) is None
+    # Older releases of torch give a slice up to a size that depends on data such a result.
+    call.node.meta["unbacked_bindings"] = {sympy.Symbol("u0"): ()}
+    rejection = registry.reject(call)
+    assert rejection.rule == "static"
+    assert "u0" in rejection.message
 
 
 def test_dtypes_outside_support_are_refused(registry, cases):

@@ -50,6 +50,9 @@ class Converter(Generic[P]):
         rejection = self.support.reject(call)
         if rejection is not None:
             return rejection
+        if bound := call.node.meta.get("unbacked_bindings"):
+            sizes = ", ".join(map(str, bound))
+            return Rejection.of(call, "static", f"result: expected sizes that follow from those of the arguments, got {sizes}")
         size = _unwritable(call)
         if size is not None:
             return Rejection.of(call, "static", f"result: expected sizes of whole numbers, got {size}, which an engine cannot compute")
