@@ -156,10 +156,21 @@ def sweep(options: argparse.Namespace, settings: Settings) -> Iterator[Result]:
                 yield found
 
 
+def database() -> list[Any]:
+    """PyTorch's database of operators. It imports numba where that is installed, and numba a package ``coverage``: not the tool beside."""
+    before, here = list(sys.path), Path(__file__).resolve().parent
+    sys.path[:] = [path for path in before if Path(path).resolve() != here]
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    finally:
+        sys.path[:] = before
+    found: list[Any] = op_db
+    return found
+
+
 def chosen(options: argparse.Namespace) -> list[tuple[Any, str]]:
     """Operators with a dtype, in the database's order; every n-th operator where a shard is asked for."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
+    op_db = database()
     part, parts = map(int, options.shard.split("/"))
     only = set(filter(None, options.only.split(",")))
     unknown = only - {op.name for op in op_db}

@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from mixed_models import MIXED, Turns
-from timing import alone_on_gpu, latencies_ms
+from timing import latencies_ms
+from turns import in_turn, wait_for_turn
 
 import torchkiln
 from torchkiln_partitioning import CostModel
@@ -36,31 +35,29 @@ def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: i
     return float(statistics.median(latencies_ms(lambda: run(*args), samples)))
 
 
-def on_gpu(command: Sequence[str], jobs: int, slower: float) -> tuple[dict[str, Any], list[str]]:
+def on_gpu(command: Sequence[str], slower: float) -> tuple[dict[str, Any], list[str]]:
     """Measures, prints, and says which decisions were not measured, or take more than ``slower`` times the better of both sides.
 
     Args:
         command: Prints what ``compare_sides`` says of the model whose name is its last argument.
-        jobs: Processes at a time.
         slower: The limit.
     """
     begun = time.monotonic()
     rows, missed = [], []
-    with ThreadPoolExecutor(jobs) as pool:
-        for name, done in zip(MIXED, pool.map(lambda name: _run([*command, name]), MIXED), strict=True):
-            if done.returncode != 0:
-                # The other models still tell something.
-                print(done.stderr)
-                missed.append(f"{name}: {done.stderr.strip().splitlines()[-1]}")
-                continue
-            row = json.loads(done.stdout.strip().splitlines()[-1])
-            rows.append(row)
-            best = min(row["ms"]["engines"], row["ms"]["PyTorch"])
-            row["ratio"] = row["ms"][JUDGED] / best
-            times = ", ".join(f"{side} {ms:.3f} ms ({row['engines'][side]} engines)" for side, ms in row["ms"].items())
-            print(f"{name}: {times}; decided / better side: {row['ratio']:.3f}; {time.monotonic() - begun:.0f} s so far", flush=True)
-            if row["ratio"] > slower:
-                missed.append(f"{name}: decided {row['ms'][JUDGED]:.3f} ms, {row['ratio']:.2f} times {best:.3f} ms")
+    for name, done in zip(MIXED, in_turn([[*command, name] for name in MIXED]), strict=True):
+        if done.returncode != 0:
+            # The other models still tell something.
+            print(done.stderr)
+            missed.append(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+            continue
+        row = json.loads(done.stdout.strip().splitlines()[-1])
+        rows.append(row)
+        best = min(row["ms"]["engines"], row["ms"]["PyTorch"])
+        row["ratio"] = row["ms"][JUDGED] / best
+        times = ", ".join(f"{side} {ms:.3f} ms ({row['engines'][side]} engines)" for side, ms in row["ms"].items())
+        print(f"{name}: {times}; decided / better side: {row['ratio']:.3f}; {time.monotonic() - begun:.0f} s so far", flush=True)
+        if row["ratio"] > slower:
+            missed.append(f"{name}: decided {row['ms'][JUDGED]:.3f} ms, {row['ratio']:.2f} times {best:.3f} ms")
     warnings.simplefilter("error", torchkiln.FallbackWarning)
     with torch.no_grad():
         constants = measure_constants()
@@ -76,10 +73,6 @@ def on_gpu(command: Sequence[str], jobs: int, slower: float) -> tuple[dict[str, 
         "models": rows,
     }
     return result, missed
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @torch.no_grad()
@@ -104,11 +97,11 @@ def compare_sides(name: str) -> dict[str, Any]:
             runs[key] = torchkiln.compile(exported, engine="tensorrt", torch_executed_ops=_KEPT, **options)
     # A program without an engine runs as the model itself.
     sides["PyTorch"], runs[()] = (), model
-    with alone_on_gpu():
-        expected = model(*args)
-        for run in runs.values():
-            torch.testing.assert_close(run(*args), expected, rtol=5e-2, atol=5e-2)
-        rounds = [{key: latency_ms(run, args) for key, run in runs.items()} for _ in range(ROUNDS)]
+    wait_for_turn()
+    expected = model(*args)
+    for run in runs.values():
+        torch.testing.assert_close(run(*args), expected, rtol=5e-2, atol=5e-2)
+    rounds = [{key: latency_ms(run, args) for key, run in runs.items()} for _ in range(ROUNDS)]
     ms = {key: min(times[key] for times in rounds) for key in runs}
     engines = {side: sum(kind == "engine" for kind, _ in key) for side, key in sides.items()}
     rounds_ms = {side: [times[key] for times in rounds] for side, key in sides.items()}

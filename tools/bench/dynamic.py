@@ -4,7 +4,7 @@
     python tools/bench/dynamic.py --from-json dynamic.json --page docs/dynamic_benchmarks.md
 
 The batch of each model ranges from 1 to 64 and is tuned for the row's own, at which all modes are measured. Each cell runs in a process
-of its own; several compile at a time, and one measures.
+of its own; all compile at once, then one after another measures.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import inspect
 import json
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,9 @@ import torch
 from latency import machine
 from measure import first_tensor, warm_libraries
 from rows import ROWS, Workload
-from timing import alone_on_gpu, latencies_ms, throughput_ms
+from timing import latencies_ms, throughput_ms
 from torch.utils import _pytree as pytree
+from turns import Done, in_turn, wait_for_turn
 
 import torchkiln
 
@@ -89,7 +88,8 @@ def measure(row: str, mode: str) -> Mapping[str, Any]:
     def call() -> Any:
         return compiled(*workload.args, **workload.kwargs)
 
-    with alone_on_gpu(), torch.no_grad():
+    wait_for_turn()
+    with torch.no_grad():
         expected = first_tensor(workload.model(*workload.args, **workload.kwargs)).float()
         torch.cuda.synchronize()
         begun = time.perf_counter()
@@ -115,10 +115,8 @@ def measure(row: str, mode: str) -> Mapping[str, Any]:
         }
 
 
-def run_cell(row: str, mode: str) -> Mapping[str, Any]:
-    """One cell, or its error, which does not end the run."""
-    command = [sys.executable, str(Path(__file__)), "--cell", row, mode]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def cell_of(row: str, mode: str, done: Done) -> Mapping[str, Any]:
+    """What a process measured, or its error, which does not end the run."""
     if done.returncode != 0:
         return {"row": row, "mode": mode, "error": done.stderr.strip().splitlines()[-1:], "stderr": done.stderr[-4000:]}
     cell: Mapping[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -172,7 +170,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--row", default="", help="only rows whose name contains this")
     parser.add_argument("--mode", action="append", choices=MODES, help="only this mode; may be given several times")
     parser.add_argument("--cell", nargs=2, metavar=("ROW", "MODE"), help="measure one cell in this process and print it")
-    parser.add_argument("--jobs", type=int, default=4, help="processes at a time")
     parser.add_argument("--json", type=Path, help="where the figures are written")
     parser.add_argument("--from-json", type=Path, nargs="+", help="measure nothing, read these figures")
     parser.add_argument("--page", type=Path, help="where the page is written")
@@ -186,11 +183,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         wanted = [(row, mode) for row in CHOSEN if options.row in row for mode in options.mode or MODES]
         cells = []
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for cell in pool.map(lambda item: run_cell(*item), wanted):
-                cells.append(cell)
-                sys.stdout.write(f"{cell['row']}, {cell['mode']}: {cell.get('median_ms', cell.get('error'))}\n")
-                sys.stdout.flush()
+        for item, done in zip(wanted, in_turn([[sys.executable, __file__, "--cell", *item] for item in wanted]), strict=True):
+            cells.append(cell_of(*item, done))
+            sys.stdout.write(f"{', '.join(item)}: {cells[-1].get('median_ms', cells[-1].get('error'))}\n")
+            sys.stdout.flush()
         command = shlex.join(["python", "tools/bench/dynamic.py", *sys.argv[1:]])
         result = {"machine": machine(), "command": command, "cells": cells}
     if options.json:

@@ -23,8 +23,6 @@ from typing import Any
 SHARES = (0.01, 0.1, 0.5)
 COUNTS = (10_000, 100_000, 1_000_000)
 DECIDE_LIMIT_S, SPLIT_LIMIT_S, GROWTH_LIMIT, SLOWER_LIMIT = 2.0, 15.0, 1.5, 1.05
-JOBS = 4
-"""Mixed models that are compiled at a time; one of them is measured."""
 REPEATS = {10_000: 5, 100_000: 2}
 
 
@@ -89,7 +87,7 @@ def main() -> int:
     if options.gpu:
         from decisions import on_gpu
 
-        result, missed = on_gpu([sys.executable, __file__, "--model"], JOBS, SLOWER_LIMIT)
+        result, missed = on_gpu([sys.executable, __file__, "--model"], SLOWER_LIMIT)
     else:
         rows, missed = on_cpu(options.counts, split=options.split)
         result = {"division": rows}

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 WARM_UP = 30
 SAMPLES = 200
-
-
-@contextmanager
-def alone_on_gpu() -> Iterator[None]:
-    """Lets one process of a benchmark measure at a time, while others compile on the host."""
-    with (Path(tempfile.gettempdir()) / "torchkiln-bench.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _two_events() -> tuple[torch.cuda.Event, torch.cuda.Event]:

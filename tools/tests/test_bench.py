@@ -14,6 +14,7 @@ import pytest
 from host_memory import HostMemory
 from page import table_page
 from rows import ROWS
+from turns import in_turn
 
 from torchkiln_core import Options
 
@@ -89,3 +90,28 @@ def test_dynamic_rows_are_rows_and_their_modes_options() -> None:
     assert set(dynamic.CHOSEN) <= set(ROWS)
     for options in dynamic.MODES.values():
         Options.from_keywords(options)
+
+
+def test_processes_measure_one_after_another_when_all_are_ready(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    code = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from turns import wait_for_turn
+def say(word):
+    with open(sys.argv[2], "a") as file:
+        print(word, file=file)
+if sys.argv[3] == "fails":
+    raise ValueError("no")
+say("prepared")
+wait_for_turn()
+say("begin")
+time.sleep(0.1)
+say("end")
+print(sys.argv[3])
+"""
+    commands = [[sys.executable, "-c", code, str(BENCH), str(log), name] for name in ("one", "fails", "two")]
+    done = list(in_turn(commands))
+    assert [(item.returncode, item.stdout.strip()) for item in done] == [(0, "one"), (1, ""), (0, "two")]
+    assert done[1].stderr.endswith("ValueError: no\n")
+    assert log.read_text().split() == ["prepared", "prepared", "begin", "end", "begin", "end"]
