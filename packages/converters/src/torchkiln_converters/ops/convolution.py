@@ -27,12 +27,22 @@ def _padding_covers_output(call: OpCall) -> bool:
     return all(_at(padding, dim) >= _at(extra, dim) for dim in range(rank))
 
 
+def _strided_or_dilated(call: OpCall) -> bool:
+    """TensorRT-RTX 1.6 builds no transposed convolution that has both."""
+    if not call.arguments.get("transposed", True):
+        return True
+    return all(step == 1 for step in call.arguments["stride"]) or all(step == 1 for step in call.arguments["dilation"])
+
+
 def _at(values: list[int], dim: int) -> int:
     return values[dim] if len(values) > 1 else values[0]
 
 
 _ONE_DTYPE = same_dtype("input", "weight", "bias")
-_COVERED = Requires("padding >= output_padding", _padding_covers_output)
+_TRANSPOSED = (
+    Requires("padding >= output_padding", _padding_covers_output),
+    Requires("a stride of 1 or a dilation of 1", _strided_or_dilated),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ def _write_transposed(
 
 @converter(
     aten.convolution.default,
-    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, _COVERED)),
+    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, *_TRANSPOSED)),
 )
 def convolution(
     net: Network,
@@ -164,9 +174,9 @@ conv3d = converter(aten.conv3d.default, _by_rank(5))(_conv)
 conv1d_named = converter(aten.conv1d.padding, _by_rank(3).requiring(_STATIC_KERNEL))(_conv_named)
 conv2d_named = converter(aten.conv2d.padding, _by_rank(4).requiring(_STATIC_KERNEL))(_conv_named)
 conv3d_named = converter(aten.conv3d.padding, _by_rank(5).requiring(_STATIC_KERNEL))(_conv_named)
-conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(_COVERED))(_conv_transpose)
-conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(_COVERED))(_conv_transpose)
-conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5).requiring(_COVERED))(_conv_transpose)
+conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(*_TRANSPOSED))(_conv_transpose)
+conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(*_TRANSPOSED))(_conv_transpose)
+conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5).requiring(*_TRANSPOSED))(_conv_transpose)
 
 
 @converter(
