@@ -14,6 +14,7 @@ import torch
 from torch.export import Dim
 
 import torchkiln
+from torchkiln import saving
 from torchkiln.compiled_module import CompiledModule
 from torchkiln_testing import OpClass, assert_same
 
@@ -83,6 +84,39 @@ def test_a_loaded_module_behaves_like_the_compiled_one(tmp_path: Path) -> None:
         loaded(torch.randn(17, 4), math.inf, mask=torch.ones(2))
     with pytest.raises(ValueError, match="scale"):
         loaded(x, 1.0, mask=torch.ones(2))
+
+
+def test_a_loaded_report_is_the_saved_one_but_for_times(tmp_path: Path) -> None:
+    _, compiled = compiled_net()
+    torchkiln.save(compiled, tmp_path / "net.kiln")
+    loaded = torchkiln.load(tmp_path / "net.kiln", engine="reference").report
+    assert loaded == dataclasses.replace(compiled.report, stage_ms={}, origin="file")
+    assert [segment.flops for segment in loaded.segments] == [segment.flops for segment in compiled.report.segments]
+    saved_text = [line for line in str(compiled.report).splitlines() if not line.startswith("time: ")]
+    assert str(loaded).splitlines() == saved_text
+    assert loaded.to_dot() == compiled.report.to_dot()
+
+
+def test_figures_that_a_file_does_not_hold_are_shown_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "report_to_record", lambda report: None)
+    torchkiln.save(compiled_net()[1], tmp_path / "net.kiln")
+    report = torchkiln.load(tmp_path / "net.kiln", engine="reference").report
+    assert report.shares.flops is None
+    assert all(segment.border_bytes is None for segment in report.segments)
+    first, _, row, *_ = str(report).splitlines()
+    assert re.search(r"in engines: \d+% of calls$", first)
+    assert row.split()[3:6] == ["?", "?", "?"]
+    assert "FLOPs" not in report.to_dot()
+    report.to_html(tmp_path / "report.html")
+
+
+def test_a_loaded_program_without_an_engine_does_not_claim_a_model(tmp_path: Path) -> None:
+    compiled = torchkiln.compile(torch.lgamma, (torch.rand(3),), engine="reference")
+    torchkiln.save(compiled, tmp_path / "net.kiln")
+    text = str(torchkiln.load(tmp_path / "net.kiln", engine="reference").report)
+    assert "0% of calls, 0% of FLOPs" in text
+    assert "without an engine the lowered graph runs in PyTorch; a file does not hold the model itself" in text
+    assert "without an engine the model itself runs" in str(compiled.report)
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

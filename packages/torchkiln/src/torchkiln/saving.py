@@ -19,7 +19,7 @@ from torchkiln.engines import EngineKind, choose_engine, spare_of
 from torchkiln.layouts import layouts_of
 from torchkiln.moving import move_graph
 from torchkiln.profiles import SymbolRanges, variants
-from torchkiln.report import Report, SegmentReport
+from torchkiln.report import Report, SegmentReport, report_to_record, with_record
 from torchkiln.segment_compiler import plan_bytes
 from torchkiln_core import BuildOptions, DimRange, Network, PlanError, PlanFormatError, PlanTargetMismatch, RuntimeOptions
 from torchkiln_core.call import source_of
@@ -71,6 +71,7 @@ def save(compiled: CompiledModule, path: str | os.PathLike[str]) -> None:
         "profiles": {name: [_profile_record(item) for item in made.profiles] for name, made in program.segments.items() if made.profiles},
         "deterministic": program.build_options.deterministic,
         "layouts": {name: [layout and list(layout) for layout in layouts_of(made.segment)] for name, made in program.segments.items()},
+        "report": report_to_record(program.report),
     }
     save_program(SavedProgram(partition.module, tuple(segments), {**weights, **state}, signature, partition.rejections), file)
 
@@ -115,7 +116,8 @@ def load(
         profiles = {name: [_read_profile(item) for item in every] for name, every in saved.signature.get("profiles", {}).items()}
         layouts = {name: [layout and tuple(map(int, layout)) for layout in every] for name, every in saved.signature["layouts"].items()}
         state = tuple(saved.weights[f"buffer:{name}"].to(place) for name in convention.mutated_buffers)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        report = with_record(_report(saved, tuple(parts.values()), kind), saved.signature.get("report"))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise PlanFormatError(f"{path}: calling convention: {type(error).__name__}: {error}") from error
     engines: dict[str, EngineCall] = {}
     for name, segment in parts.items():
@@ -128,7 +130,7 @@ def load(
     run = StitchedProgram(move_graph(saved.stitched, place), engines, weights)
     if build.deterministic:
         run.run_deterministically()
-    return LoadedModule(convention, run, user_inputs, state, _report(saved, tuple(parts.values()), kind))
+    return LoadedModule(convention, run, user_inputs, state, report)
 
 
 def _file(path: object) -> Path:
@@ -232,9 +234,9 @@ def _report(saved: SavedProgram, segments: tuple[SavedSegment, ...], kind: Engin
             segment.kind,
             segment.calls,
             0 if segment.network is None else len(segment.network.steps),
-            plan_bytes(segment.plans),
+            plan_bytes(segment.plans) if segment.kind == "engine" else None,
             sum(plan.build_ms for plan in segment.plans),
         )
         for segment in segments
     )
-    return Report(reports, saved.rejections, kind, {})
+    return Report(reports, saved.rejections, kind, {}, origin="file")

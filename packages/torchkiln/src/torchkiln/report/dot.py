@@ -40,4 +40,5 @@ def _node(name: str) -> str:
 
 def _label(segment: SegmentReport) -> str:
     layers = f", {segment.layers} layers" if segment.layers else ""
-    return f"{segment.name}\n{len(segment.calls)} calls{layers}\n{scaled(segment.flops)}FLOPs"
+    flops = "" if segment.flops is None else f"\n{scaled(segment.flops)}FLOPs"
+    return f"{segment.name}\n{len(segment.calls)} calls{layers}{flops}"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torchkiln.report.dot import to_dot
 from torchkiln.report.fixes import fix_of
@@ -70,11 +70,12 @@ class SegmentReport:
         layers: Number of TensorRT layers; 0 in PyTorch.
         plan_bytes: Size of each plan built, by target.
         build_ms: Time that the builder took, over all plans.
-        flops: Estimated operations; products count two per multiplication and addition, other calls one per element.
+        flops: Estimated operations; products count two per multiplication and addition, other calls one per element. ``None`` where a
+            file does not say it; what follows is empty then.
         weights: Bytes of each weight that it reads, by placeholder name.
         inputs: Tensors that cross its border inwards.
         outputs: Tensors that cross its border outwards.
-        details: Its calls one by one; empty in the report of a loaded program.
+        details: Its calls one by one.
     """
 
     name: str
@@ -83,30 +84,30 @@ class SegmentReport:
     layers: int = 0
     plan_bytes: Mapping[str, int] | None = None
     build_ms: float = 0.0
-    flops: int = 0
+    flops: int | None = None
     weights: Mapping[str, int] = field(default_factory=dict)
     inputs: tuple[BorderValue, ...] = ()
     outputs: tuple[BorderValue, ...] = ()
     details: tuple[CallReport, ...] = ()
 
     @property
-    def weight_bytes(self) -> int:
-        """Bytes of the weights that it reads."""
-        return sum(self.weights.values())
+    def weight_bytes(self) -> int | None:
+        """Bytes of the weights that it reads, if known."""
+        return None if self.flops is None else sum(self.weights.values())
 
     @property
-    def border_bytes(self) -> int:
-        """Bytes that cross its border in one call, both ways."""
-        return sum(value.num_bytes for value in (*self.inputs, *self.outputs))
+    def border_bytes(self) -> int | None:
+        """Bytes that cross its border in one call, both ways, if known."""
+        return None if self.flops is None else sum(value.num_bytes for value in (*self.inputs, *self.outputs))
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How much of a program runs in engines, each from 0 to 1; 1 where there is nothing to share out."""
+    """How much of a program runs in engines, each from 0 to 1; 1 where there is nothing to share out, ``None`` where it is unknown."""
 
     calls: float
-    flops: float
-    weights: float
+    flops: float | None
+    weights: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,7 @@ class Report:
         results: Names of the calls and inputs that its results come from.
         sizes: The sizes that vary, with their ranges.
         static_engines: What became of shapes that came often, where ``specialize`` is on.
+        origin: What the program was made from: the user's model, or a file, which holds none.
     """
 
     segments: tuple[SegmentReport, ...]
@@ -172,6 +174,7 @@ class Report:
     results: tuple[str, ...] = ()
     sizes: tuple[SizeReport, ...] = ()
     static_engines: tuple[StaticEngineReport, ...] = ()
+    origin: Literal["model", "file"] = "model"
 
     @property
     def shares(self) -> Shares:
@@ -179,9 +182,13 @@ class Report:
         engines = [segment for segment in self.segments if segment.kind == "engine"]
         held = {name for segment in engines for name in segment.weights}
         weights = {name: size for segment in self.segments for name, size in segment.weights.items()}
+        calls = _share(sum(len(segment.calls) for segment in engines), sum(len(segment.calls) for segment in self.segments))
+        flops = {segment.name: segment.flops for segment in self.segments if segment.flops is not None}
+        if len(flops) < len(self.segments):
+            return Shares(calls, None, None)
         return Shares(
-            _share(sum(len(segment.calls) for segment in engines), sum(len(segment.calls) for segment in self.segments)),
-            _share(sum(segment.flops for segment in engines), sum(segment.flops for segment in self.segments)),
+            calls,
+            _share(sum(flops[segment.name] for segment in engines), sum(flops.values())),
             _share(sum(size for name, size in weights.items() if name in held), sum(weights.values())),
         )
 

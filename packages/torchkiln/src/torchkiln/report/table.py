@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torchkiln_core import Rejection
 
 _HEAD = ("segment", "calls", "layers", "FLOPs", "weights", "border", "operators")
+_WITHOUT_ENGINE = {
+    "model": "without an engine the model itself runs, not its lowered graph",
+    "file": "without an engine the lowered graph runs in PyTorch; a file does not hold the model itself",
+}
 _SHOWN_SEGMENTS = 40
 _SHOWN_CALLS = 4
 
@@ -21,13 +25,11 @@ def to_table(report: Report) -> str:
     """Segments in order, shares, refused calls by rule and operator, plans and times."""
     kinds = Counter(segment.kind for segment in report.segments)
     place = "not built" if report.engine == "not built" else f"on {report.engine}"
-    shares = report.shares
-    lines = [
-        f"{kinds['engine']} engine segment(s) {place}, {kinds['torch']} in PyTorch; "
-        f"in engines: {shares.calls:.0%} of calls, {shares.flops:.0%} of FLOPs, {shares.weights:.0%} of weights"
-    ]
+    shares = {"calls": report.shares.calls, "FLOPs": report.shares.flops, "weights": report.shares.weights}
+    shown = ", ".join(f"{share:.0%} of {what}" for what, share in shares.items() if share is not None)
+    lines = [f"{kinds['engine']} engine segment(s) {place}, {kinds['torch']} in PyTorch; in engines: {shown}"]
     if report.segments and not kinds["engine"]:
-        lines.append("without an engine the model itself runs, not its lowered graph")
+        lines.append(_WITHOUT_ENGINE[report.origin])
     lines += _grid([_HEAD, *map(_row, report.segments[:_SHOWN_SEGMENTS])])
     if len(report.segments) > _SHOWN_SEGMENTS:
         lines.append(f"  ... and {len(report.segments) - _SHOWN_SEGMENTS} more segments")
@@ -63,11 +65,15 @@ def _row(segment: SegmentReport) -> tuple[str, ...]:
         segment.name,
         str(len(segment.calls)),
         str(segment.layers or "-"),
-        scaled(segment.flops),
-        scaled(segment.weight_bytes) + "B",
-        scaled(segment.border_bytes) + "B",
+        _known(segment.flops, ""),
+        _known(segment.weight_bytes, "B"),
+        _known(segment.border_bytes, "B"),
         shown + more,
     )
+
+
+def _known(count: int | None, unit: str) -> str:
+    return "?" if count is None else scaled(count) + unit
 
 
 def scaled(count: int) -> str:

@@ -152,7 +152,7 @@ function draw() {
     const title = element("h3", "", room.label || room.name, frame);
     if (room.kind !== "outside") {
       const layers = room.layers ? ", " + room.layers + " layers" : "";
-      element("small", "", "  " + room.calls.length + " calls" + layers + ", " + flops(room.flops) + ", weights " + bytes(room.weight_bytes) + ", border " + bytes(room.border_bytes), title);
+      element("small", "", "  " + room.calls.length + " calls" + layers + figures(room), title);
       title.title = borderText(room);
     }
     for (const item of items) {
@@ -231,6 +231,10 @@ function drawArrows(svg, all, at) {
   }
 }
 
+function figures(room) {
+  // A file of an earlier version does not hold them.
+  return room.flops === null ? "" : ", " + flops(room.flops) + ", weights " + bytes(room.weight_bytes) + ", border " + bytes(room.border_bytes);
+}
 function borderText(room) {
   const line = (value) => "  " + value.name + ": " + value.type + ", " + bytes(value.num_bytes)
     + (value.data_dependent ? ", size depends on data" : "")
@@ -270,6 +274,7 @@ function writeHead() {
     + " in PyTorch, " + report.segments.reduce((sum, segment) => sum + segment.calls.length, 0) + " calls. "
     + Object.entries(report.stage_ms).map(([stage, ms]) => stage + " " + Math.round(ms) + " ms").join(", ");
   for (const [name, share] of Object.entries(report.shares)) {
+    if (share === null) continue;
     const box = element("div", "share", (share * 100).toFixed(1) + " % of " + (name === "flops" ? "FLOPs" : name) + " in engines", document.getElementById("shares"));
     element("i", "", undefined, element("div", "bar", undefined, box)).style.width = share * 100 + "%";
   }
