@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,12 +60,28 @@ def test_a_default_bound_says_that_it_is_one() -> None:
         compiled(torch.ones(65, 4))
 
 
-def test_outside_runs_in_pytorch() -> None:
+def test_a_loaded_program_does_not_advise_what_it_cannot_do(tmp_path: Path) -> None:
+    net = Net().eval()
+    compiled, _ = compiled_net(net, out_of_profile="torch")
+    check(net, compiled, 9)
+    torchkiln.save(compiled, tmp_path / "net.kiln")
+    loaded = torchkiln.load(tmp_path / "net.kiln", engine="reference")
+    args, kwargs = example(9)
+    with pytest.raises(torchkiln.ShapeOutOfProfile, match="expected 1 to 8, got 9\n  fix: widen") as caught:
+        loaded(*args, **kwargs)
+    assert "a loaded program has no model" in str(caught.value)
+    assert "out_of_profile='torch'" not in str(caught.value)
+
+
+def test_outside_runs_in_pytorch(caplog: pytest.LogCaptureFixture) -> None:
     net = Net().eval()
     compiled, reports = compiled_net(net, out_of_profile="torch")
     for rows in (3, 9, 100, 0, 8):
         check(net, compiled, rows)
     assert len(reports) == 1
+    [notice] = [record.getMessage() for record in caplog.records if record.name == "torchkiln"]
+    assert notice.startswith("this size runs in PyTorch: argument pair_x dimension 0: expected 1 to 8, got 9\n  fix: widen")
+    assert "out_of_profile" not in notice
 
 
 def test_one_more_compilation_serves_its_whole_range() -> None:

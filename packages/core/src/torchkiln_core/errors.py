@@ -10,7 +10,7 @@ KilnError
 ├── PlanError(fix)
 │   ├── PlanTargetMismatch the plan is for another library, version or GPU
 │   └── PlanFormatError    the file is truncated, altered or not ours
-├── ShapeOutOfProfile      an input's size is outside what was compiled
+├── ShapeOutOfProfile(fix) an input's size is outside what was compiled
 └── InternalError          torchkiln broke one of its own promises
 """
 
@@ -111,7 +111,17 @@ class PlanFormatError(PlanError):
 
 
 class ShapeOutOfProfile(KilnError):
-    """An input's size lies outside the range that the engine was built for."""
+    """An input's size lies outside the range that the engine was built for.
+
+    Args:
+        message: Subject, what was expected and what was found.
+        fix: How to compile for the size.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None) -> None:
+        self.message = message
+        self.fix = fix
+        super().__init__(message if fix is None else f"{message}\n  fix: {fix}")
 
 
 class InternalError(KilnError):

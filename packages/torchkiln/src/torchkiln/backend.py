@@ -24,7 +24,7 @@ from torchkiln.compiled_program import CompiledProgram
 from torchkiln.constants import lift_constants
 from torchkiln.jit_sizes import JitSizes
 from torchkiln.modes import options_of
-from torchkiln.out_of_profile import Rebuild
+from torchkiln.out_of_profile import OR_ELSEWHERE, Rebuild, advised
 from torchkiln.profiles import Names, SymbolRanges, hull, names_of_sources, resolve
 from torchkiln.ranges import ranges_of
 from torchkiln.stages import Compiler
@@ -175,7 +175,7 @@ class JitProgram:
             refusal = self._sizes.refusal(error, arguments, self._source.captured.dims)
             match self._outside:
                 case "error":
-                    raise refusal from error
+                    raise advised(refusal, OR_ELSEWHERE) from error
                 case "rebuild":
                     rebuilt: list[Any] = self._rebuilt(refusal, (arguments,), {})
                     return rebuilt

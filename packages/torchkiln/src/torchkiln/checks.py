@@ -88,12 +88,15 @@ class ArgumentCheck:
     def _check_size(self, expected: Size, got: int, place: str, symbols: dict[str, int]) -> None:
         if isinstance(expected, int):
             raise ShapeOutOfProfile(
-                f"argument {self.name}{place}: expected {expected}, got {got}; declare it in dynamic_shapes to compile for several sizes"
+                f"argument {self.name}{place}: expected {expected}, got {got}",
+                fix="declare it in dynamic_shapes to compile for several sizes",
             )
         if isinstance(expected, sympy.Symbol):
             bounds = self.dims[expected.name]
             if not bounds.min <= got <= bounds.max:
-                raise ShapeOutOfProfile(f"argument {self.name}{place}: expected {bounds.min} to {bounds.max}, got {got}; {_widen(bounds)}")
+                raise ShapeOutOfProfile(
+                    f"argument {self.name}{place}: expected {bounds.min} to {bounds.max}, got {got}", fix=_widen(bounds)
+                )
             if symbols.setdefault(expected.name, got) != got:
                 raise ShapeOutOfProfile(
                     f"argument {self.name}{place}: expected {symbols[expected.name]} as in an earlier argument, got {got}"
@@ -107,8 +110,8 @@ class ArgumentCheck:
             bounds = self.dims[symbol]
             if rest or not bounds.min <= value <= bounds.max:
                 raise ShapeOutOfProfile(
-                    f"argument {self.name}{place}: expected {expected} with {symbol} from {bounds.min} to {bounds.max}, got {got}; "
-                    f"{_widen(bounds)}"
+                    f"argument {self.name}{place}: expected {expected} with {symbol} from {bounds.min} to {bounds.max}, got {got}",
+                    fix=_widen(bounds),
                 )
             symbols[symbol] = value
 
@@ -166,8 +169,8 @@ class ArgumentChecks:
                 places = self._places(guard.symbols)
                 shown = ", ".join(f"{symbol} = {symbols[symbol]} ({places[symbol]})" for symbol in sorted(guard.symbols))
                 raise ShapeOutOfProfile(
-                    f"arguments: expected sizes of which {guard}, as the model asked for while it was captured, got {shown}; compile again "
-                    "with example arguments of such sizes, or compile with out_of_profile='torch' or 'rebuild'"
+                    f"arguments: expected sizes of which {guard}, as the model asked for while it was captured, got {shown}",
+                    fix="compile again with example arguments of such sizes",
                 )
 
     def _places(self, symbols: frozenset[str]) -> dict[str, str]:
@@ -200,7 +203,7 @@ def _widen(bounds: DimRange) -> str:
         if bounds.assumed
         else "widen min and max of this dimension"
     )
-    return f"{why} in dynamic_shapes and compile again, or compile with out_of_profile='torch' or 'rebuild'"
+    return f"{why} in dynamic_shapes and compile again"
 
 
 def check_of(name: str, spec: Any, node: torch.fx.Node | None, dims: Mapping[str, DimRange]) -> ArgumentCheck:

@@ -12,7 +12,7 @@ from torch._guards import detect_fake_mode
 from torchkiln.capture import Captured
 from torchkiln.compiled_program import CompiledProgram, StitchedProgram
 from torchkiln.convention import CallingConvention
-from torchkiln.out_of_profile import Elsewhere
+from torchkiln.out_of_profile import OR_ELSEWHERE, OR_NOWHERE, Elsewhere, advised
 from torchkiln.report import Report
 from torchkiln.weights import WeightWatch
 from torchkiln_core import ExportError, ShapeOutOfProfile
@@ -165,11 +165,11 @@ class CompiledModule(CallableProgram):
                 return self._own[0](*args, **kwargs)
         if self._follow:
             self.refresh()
-        if self._elsewhere is None:
-            return super().forward(*args, **kwargs)
         try:
             return super().forward(*args, **kwargs)
         except ShapeOutOfProfile as error:
+            if self._elsewhere is None:
+                raise advised(error, OR_ELSEWHERE) from None
             # Nothing of the call has been seen outside: results are written back at its end only.
             return self._elsewhere(error, args, kwargs)
 
@@ -187,6 +187,13 @@ class LoadedModule(CallableProgram):
     ) -> None:
         super().__init__(convention, run, user_inputs, lambda: state)
         self._report = report
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``CallableProgram.forward``."""
+        try:
+            return super().forward(*args, **kwargs)
+        except ShapeOutOfProfile as error:
+            raise advised(error, OR_NOWHERE) from None
 
     @property
     def report(self) -> Report:

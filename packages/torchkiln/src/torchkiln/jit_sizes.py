@@ -45,7 +45,7 @@ class JitSizes:
                 what = f"size {symbol}" if place is None else f"argument {place[0]} dimension {place[1]}"
                 default = ", the default for a size that nothing bounds" if bounds.assumed else ""
                 return ShapeOutOfProfile(
-                    f"{what}: expected {bounds.min} to {bounds.max}{default}, got {size}; give the range with "
-                    "torch._dynamo.mark_dynamic(tensor, dim, min=..., max=...), or compile with out_of_profile='torch' or 'rebuild'"
+                    f"{what}: expected {bounds.min} to {bounds.max}{default}, got {size}",
+                    fix="give the range with torch._dynamo.mark_dynamic(tensor, dim, min=..., max=...)",
                 )
         return error

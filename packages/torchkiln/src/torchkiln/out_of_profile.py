@@ -17,6 +17,13 @@ _LOG = logging.getLogger("torchkiln")
 _KEPT = 8
 """Programs that ``Rebuild`` keeps; the one unused for longest goes."""
 _ROUTES = 4096
+OR_ELSEWHERE = ", or compile with out_of_profile='torch' or 'rebuild'"
+OR_NOWHERE = " and save again; a loaded program has no model to run or to compile, whatever out_of_profile it was compiled with"
+
+
+def advised(error: ShapeOutOfProfile, more: str) -> ShapeOutOfProfile:
+    """The error with more to its fix: what else can be done depends on who refuses the call."""
+    return error if error.fix is None else ShapeOutOfProfile(error.message, fix=error.fix + more)
 
 
 class Elsewhere(Protocol):
