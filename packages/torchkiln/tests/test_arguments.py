@@ -165,6 +165,18 @@ def test_unknown_options_are_refused_with_a_suggestion() -> None:
         gated(min_blok_size=2)
 
 
+def test_the_dictionary_of_torch_compile_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match=r"options: expected each option as a keyword, .*min_block_size=1, got dict; .* torch\.compile"):
+        gated(options={"min_block_size": 1})
+
+
+def test_one_string_in_place_of_a_list_is_refused_with_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"targets: expected tuple\[str, \.\.\.\], got str 'sm_89'; write \['sm_89'\]"):
+        gated(targets="sm_89")
+    with pytest.raises(TypeError, match=r"min_block_size: expected int, got str '3'$"):
+        gated(min_block_size="3")
+
+
 def test_a_model_that_cannot_be_exported_says_why() -> None:
     class Branches(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

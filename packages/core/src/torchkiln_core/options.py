@@ -277,6 +277,11 @@ class Options:
         home = {item.name: stage.name for stage in dataclasses.fields(Options) for item in dataclasses.fields(cast(Any, stage.default))}
         stages: dict[str, dict[str, Any]] = {stage.name: {} for stage in dataclasses.fields(Options)}
         for name, value in keywords.items():
+            if name == "options":
+                raise ValueError(
+                    "options: expected each option as a keyword, such as min_block_size=1, "
+                    f"got {type(value).__name__}; the dictionary options={{...}} is an argument of torch.compile"
+                )
             if name not in home:
                 close = difflib.get_close_matches(name, home, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known options: {', '.join(sorted(home))}"
@@ -305,7 +310,8 @@ def _replace(stage: Any, given: Mapping[str, Any]) -> Any:
     hints = typing.get_type_hints(type(stage))
     for name, value in given.items():
         if not _fits(hints[name], value):
-            raise TypeError(f"{name}: expected {_shown(hints[name])}, got {type(value).__name__} {value!r}")
+            fix = f"; write [{value!r}]" if isinstance(value, str) and _fits(hints[name], (value,)) else ""
+            raise TypeError(f"{name}: expected {_shown(hints[name])}, got {type(value).__name__} {value!r}{fix}")
     return dataclasses.replace(stage, **given)
 
 
