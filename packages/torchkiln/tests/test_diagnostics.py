@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,22 @@ def test_the_variable_opens_logs_of_a_process() -> None:
         [sys.executable, "-c", script], env={"TORCHKILN_LOGS": "partition", "PATH": ""}, capture_output=True, text=True, check=True
     )
     assert "INFO torchkiln.partition: 1 engine segment(s) on reference" in done.stderr
+
+
+def test_an_unknown_area_in_the_variable_is_a_warning_and_the_others_open() -> None:
+    script = "import torchkiln, logging; print(logging.getLogger('torchkiln.build').level)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "TORCHKILN_LOGS": "lowerin,build"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(logging.INFO)]
+    assert "TORCHKILN_LOGS: unknown area 'lowerin': did you mean 'lowering'? known areas: lowering, partition, build, runtime, all" in (
+        done.stderr
+    )
+    assert "Traceback" not in done.stderr
 
 
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:

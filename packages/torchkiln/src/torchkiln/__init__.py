@@ -8,7 +8,7 @@ from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.explaining import explain
 from torchkiln.fallback import FallbackWarning
 from torchkiln.inputs import Input
-from torchkiln.logs import configure_logs
+from torchkiln.logs import configure_logs, open_logs
 from torchkiln.report import BorderValue, CallReport, Report, SegmentReport, Shares, SizeReport, StaticEngineReport
 from torchkiln.saving import load, save
 from torchkiln_core import (
@@ -64,4 +64,4 @@ __all__ = [
     "save",
 ]
 
-configure_logs()
+open_logs()

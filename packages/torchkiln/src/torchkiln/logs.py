@@ -14,6 +14,15 @@ VARIABLE = "TORCHKILN_LOGS"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+def open_logs() -> None:
+    """Does what ``TORCHKILN_LOGS`` says when torchkiln is imported; an unknown area is a warning, since no program should end for it."""
+    for part in os.environ.get(VARIABLE, "").split(","):
+        try:
+            configure_logs(part)
+        except ValueError as error:
+            warn_once(str(error))
+
+
 def configure_logs(text: str | None = None) -> None:
     """Sets levels as ``TORCH_LOGS`` does: ``lowering,+build,-runtime``; ``all`` stands for every area.
 
@@ -33,8 +42,8 @@ def configure_logs(text: str | None = None) -> None:
         area = part.lstrip("+-")
         if area not in (*AREAS, "all"):
             close = difflib.get_close_matches(area, AREAS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known areas: {', '.join(AREAS)}, all"
-            raise ValueError(f"{VARIABLE}: unknown area {area!r}: {hint}")
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ValueError(f"{VARIABLE}: unknown area {area!r}: {hint}known areas: {', '.join(AREAS)}, all")
         for name in AREAS if area == "all" else (area,):
             logging.getLogger(f"torchkiln.{name}").setLevel(level)
     root = logging.getLogger("torchkiln")
