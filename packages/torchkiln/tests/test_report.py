@@ -174,7 +174,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = {kind: tmp_path / f"report.{kind}" for kind in ("html", "dot", "json")}
     assert main(["explain", "--demo", "mixed", "--numbers", *(f"--{kind}={path}" for kind, path in paths.items())]) == 0
     text = capsys.readouterr().out
-    assert "2 engine segment(s) not built, 1 in PyTorch" in text
+    assert "2 engine segment(s) (explain builds none), 1 in PyTorch" in text
     assert "us per eager call" in text
     assert all(path.stat().st_size > 100 for path in paths.values())
 
@@ -188,3 +188,34 @@ def test_command_on_a_model_of_the_user(tmp_path: Path, monkeypatch: pytest.Monk
     assert "1 engine segment(s)" in capsys.readouterr().out
     assert main(["explain", "my_models_for_explain"]) == 2
     assert "module:function" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [("Net", "Net"), ("one_tensor", r"a tuple of Linear and Tensor"), ("three", "a tuple of Linear and tuple and int"), ("table", "dict")],
+)
+def test_command_says_what_the_function_must_return(
+    name: str, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wrong_models_for_explain.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module): pass\n"
+        "def one_tensor(): return torch.nn.Linear(3, 2), torch.rand(1, 3)\n"
+        "def three(): return torch.nn.Linear(3, 2), (torch.rand(1, 3),), 1\n"
+        "def table(): return {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["explain", f"wrong_models_for_explain:{name}"]) == 2
+    expected = (
+        f"explain: wrong_models_for_explain:{name}: expected a function that returns a model and a tuple of example arguments, got {got}"
+    )
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["html", "dot", "json"])
+def test_command_says_where_it_cannot_write(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "absent" / "report"
+    assert main(["explain", "--demo", "mixed", f"--{kind}={path}"]) == 1
+    assert capsys.readouterr().err == (
+        f"explain: {path}: cannot be written: No such file or directory\n  fix: name a file in a folder that is there\n"
+    )

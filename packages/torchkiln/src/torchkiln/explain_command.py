@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchkiln.explaining import explain
+from torchkiln.report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,12 +37,21 @@ def run_explain(options: argparse.Namespace) -> int:
         settings["partition_report"] = lambda text: numbers(text + "\n\n")
     report = explain(model, args, **settings)
     sys.stdout.write(f"{report}\n")
+    try:
+        _write(report, options)
+    except OSError as error:
+        fix = "name a file in a folder that is there"
+        sys.stderr.write(f"explain: {error.filename}: cannot be written: {error.strerror}\n  fix: {fix}\n")
+        return 1
+    return 0
+
+
+def _write(report: Report, options: argparse.Namespace) -> None:
     if options.html is not None:
         report.to_html(options.html)
     for path, text in ((options.dot, report.to_dot), (options.json, report.to_json)):
         if path is not None:
             path.write_text(text(), encoding="utf-8")
-    return 0
 
 
 def _demo() -> tuple[Any, tuple[Any, ...]]:
@@ -55,5 +65,8 @@ def _factory(name: str) -> tuple[Any, tuple[Any, ...]]:
     if not colon:
         raise ValueError("expected module:function, such as my_package.models:small")
     sys.path.insert(0, "")
-    model, args = getattr(importlib.import_module(place), function)()
-    return model, tuple(args)
+    made = getattr(importlib.import_module(place), function)()
+    if not isinstance(made, (tuple, list)) or len(made) != 2 or not isinstance(made[1], (tuple, list)):
+        got = f"a tuple of {' and '.join(type(item).__name__ for item in made)}" if isinstance(made, tuple) else type(made).__name__
+        raise TypeError(f"expected a function that returns a model and a tuple of example arguments, got {got}")
+    return made[0], tuple(made[1])

@@ -24,7 +24,7 @@ _SHOWN_CALLS = 4
 def to_table(report: Report) -> str:
     """Segments in order, shares, refused calls by rule and operator, plans and times."""
     kinds = Counter(segment.kind for segment in report.segments)
-    place = "not built" if report.engine == "not built" else f"on {report.engine}"
+    place = "(explain builds none)" if report.engine == "not built" else f"on {report.engine}"
     shares = {"calls": report.shares.calls, "FLOPs": report.shares.flops, "weights": report.shares.weights}
     shown = ", ".join(f"{share:.0%} of {what}" for what, share in shares.items() if share is not None)
     lines = [f"{kinds['engine']} engine segment(s) {place}, {kinds['torch']} in PyTorch; in engines: {shown}"]
