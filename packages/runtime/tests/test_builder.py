@@ -43,7 +43,14 @@ def test_every_layer_has_a_writer():
 
 
 @pytest.mark.parametrize(
-    ("targets", "pattern"), [(("sm_88",), "did you mean 'sm_"), (("h200",), "sm_89, sm_120"), (("SM_89", "cpu"), "'cpu'")]
+    ("targets", "pattern"),
+    [
+        (("sm-89",), "did you mean 'sm_89'"),
+        (("sm89",), "did you mean 'sm_89'"),
+        (("h200",), "sm_89, sm_120"),
+        (("SM_89", "cpu"), "'cpu'"),
+        (("sm_88",), r'current, the GPU at hand\n  fix: name one of these .* where a GPU of sm_88 is, with targets=\["current"\]'),
+    ],
 )
 def test_unknown_targets_are_refused(static_network, ahead, targets, pattern):
     with pytest.raises(BuildError, match=pattern):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +65,13 @@ def resolve_targets(requested: tuple[str, ...], library: Library) -> Targets:
 
 
 def _unknown(name: str, named: dict[str, Any], library: Library) -> BuildError:
-    known = [*named, CURRENT]
-    close = difflib.get_close_matches(name.replace(".", "").replace("-", "_"), known, n=1)
-    fix = f"did you mean {close[0]!r}? " if close else ""
+    spelt = name.replace(".", "").replace("-", "_")
+    fix = "name one of these in targets="
+    if re.fullmatch(r"sm_\d+", spelt) and spelt not in named:
+        # No misspelling: a compute capability that the library cannot be told, though such a GPU itself may do, as a Hopper GPU does.
+        fix += f', or compile where a GPU of {name} is, with targets=["{CURRENT}"]'
+    elif close := difflib.get_close_matches(spelt, [*named, CURRENT], n=1):
+        fix = f"did you mean {close[0]!r}? {fix}"
     return BuildError(
-        f"target {name!r}: {library.name} {library.version} builds for {', '.join(known)}", fix=f"{fix}name one of these in targets="
+        f"target {name!r}: {library.name} {library.version} builds for {', '.join([*named, CURRENT])}, the GPU at hand", fix=fix
     )
