@@ -24,16 +24,19 @@ FLAGS = torch.tensor([[True, False, True], [False, False, True]])
 EMPTY = torch.empty(0, 4)
 RANK8 = torch.linspace(-1, 1, 6).reshape(1, 1, 2, 1, 1, 3, 1, 1)
 PAIR = ((0, 0), (1, 0))
+GATED = (aten.gelu.default,)
 
 
 def _floats(op, domain=X):
     """A function of floats: its domain, 0-d, rank 8, a dynamic dimension, edge values, integers and a strided view."""
+    # On some CPUs torch's gelu of an infinity is NaN in float32 and infinity in float16.
+    edges = SPECIAL[SPECIAL != math.inf] if op in GATED else SPECIAL
     return [
         OpCase(op, (domain,)),
         OpCase(op, (domain[0, 3],)),
         OpCase(op, (domain,), dynamic=((0, 0),)),
         OpCase(op, (domain.t(),)),
-        OpCase(op, (SPECIAL,)),
+        OpCase(op, (edges,)),
     ]
 
 
@@ -268,7 +271,6 @@ SELECTION = [
     OpCase(aten.softplus.default, (X, 2, 3)),
 ]
 
-GATED = (aten.gelu.default,)
 CASES = [
     dataclasses.replace(case, op_class=OpClass.GATE) if case.op in GATED else case
     for case in UNARY + INTEGERS + PROMOTED + BINARY + DIVISIONS + EXTREMES + POWERS + COMPARISONS + LOGIC + SELECTION
