@@ -35,9 +35,17 @@ def compile_with_broken_relu(**options: object) -> CompiledModule:
     return torchkiln.compile(Net(), (X,), **{"engine": "reference", "min_block_size": 1, "converters": [broken], **options})
 
 
+def test_under_torch_compile_the_warning_is_at_the_line_that_calls() -> None:
+    compiled = torch.compile(Net(), backend="torchkiln", options={"engine": "reference", "min_block_size": 1, "converters": [broken]})
+    with pytest.warns(torchkiln.FallbackWarning, match="no such thing") as told:
+        assert_same(Net()(X), compiled(X))
+    assert told[0].filename == __file__
+
+
 def test_only_the_guilty_call_falls_back() -> None:
-    with pytest.warns(torchkiln.FallbackWarning, match="no such thing"):
+    with pytest.warns(torchkiln.FallbackWarning, match="no such thing") as told:
         compiled = compile_with_broken_relu()
+    assert told[0].filename == __file__
     assert_same(Net()(X), compiled(X))
     assert [(segment.kind, segment.calls) for segment in compiled.report.segments] == [
         ("engine", ("aten.mul.Tensor",)),

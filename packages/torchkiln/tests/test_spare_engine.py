@@ -34,8 +34,9 @@ def model(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("options", [{}, {"deterministic": True}], ids=["plain", "deterministic"])
 def test_the_result_is_right_and_the_reason_is_told_once(no_kernels: None, options: dict[str, bool]) -> None:
     compiled = torchkiln.compile(model, (X,), engine="reference", **options)
-    with pytest.warns(torchkiln.FallbackWarning, match="no kernels"):
+    with pytest.warns(torchkiln.FallbackWarning, match="no kernels") as told:
         got = compiled(X)
+    assert told[0].filename == __file__
     assert torch.equal(got, model(X))
     assert got.stride() == model(X).stride()
     with warnings.catch_warnings():

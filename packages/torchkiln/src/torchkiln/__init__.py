@@ -6,7 +6,7 @@ from torchkiln import backends, lowering, ops
 from torchkiln.aot import compile
 from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.explaining import explain
-from torchkiln.fallback import FallbackWarning
+from torchkiln.fallback_warning import FallbackWarning
 from torchkiln.inputs import Input
 from torchkiln.logs import configure_logs, open_logs
 from torchkiln.report import BorderValue, CallReport, Report, SegmentReport, Shares, SizeReport, StaticEngineReport

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ import torch.fx
 
 from torchkiln.bodies import Body, BodyCall
 from torchkiln.determinism import deterministically
-from torchkiln.fallback import FallbackWarning
+from torchkiln.fallback_warning import warn_of_fallback
 from torchkiln.layouts import arrange, layouts_of
 from torchkiln.report import Report, StaticEngineReport
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
@@ -51,7 +50,7 @@ class EngineCall:
         except BuildError as error:
             if self._spare is None:
                 raise
-            warnings.warn(f"an engine runs layer by layer in PyTorch: {error}", FallbackWarning, stacklevel=2)
+            warn_of_fallback(f"an engine runs layer by layer in PyTorch: {error}")
             self.engine = self._spare()
             outputs = self.engine(*inputs)
         if not self._layouts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
@@ -12,14 +11,11 @@ import torch.fx
 
 from torchkiln.bodies import Body, find_bodies
 from torchkiln.engines import device_of
+from torchkiln.fallback_warning import warn_of_fallback
 from torchkiln_core import CompileError, InternalError, Partition, Program, Rejection, Segment
 from torchkiln_core.rejection import target_name
 
 Made = TypeVar("Made")
-
-
-class FallbackWarning(UserWarning):
-    """A segment could not be compiled; it, or the call of it that the message names, runs in PyTorch, and the result is still right."""
 
 
 def compile_segments(
@@ -103,7 +99,7 @@ def compile_bodies(partition: Partition, device: torch.device, make: Callable[[B
         try:
             made.append((found, make(found)))
         except (CompileError, InternalError) as error:
-            warnings.warn(f"{found.path} runs in PyTorch: {error}", FallbackWarning, stacklevel=4)
+            warn_of_fallback(f"{found.path} runs in PyTorch: {error}")
             refused.append(found.refuse(str(error).splitlines()[0]))
     return dataclasses.replace(partition, rejections=(*partition.rejections, *refused)), made
 
@@ -130,7 +126,7 @@ def _fall_back(segment: Segment, error: CompileError | InternalError, refused: M
         if guilty is None
         else f"{guilty.name} ({target_name(guilty.target)}) of {segment.name}"
     )
-    warnings.warn(f"{what} runs in PyTorch: {error}", FallbackWarning, stacklevel=5)
+    warn_of_fallback(f"{what} runs in PyTorch: {error}")
     message = str(error).splitlines()[0]
     return {node.name: Rejection.of_node(node, "build-failed", message) for node in moved}
 
