@@ -16,7 +16,6 @@ from torchkiln.compiled_module import CompiledModule
 from torchkiln.inputs import Input, examples_of
 from torchkiln.out_of_profile import InPyTorch, Rebuild
 from torchkiln.profiles import SymbolRanges, check_names, hull, names_of_checks, names_of_dims, resolve
-from torchkiln.small_calls import checked_at_small_sizes
 from torchkiln.stages import Compiler
 from torchkiln.widening import sizes_in, widened_shapes
 from torchkiln_core import ExportError, Options, Profile
@@ -139,8 +138,6 @@ def capture_model(compiler: Compiler, model: Any, examples: tuple[Any, Any, Any,
         dynamic_shapes = _written_out(dynamic_shapes, model, args, kwargs or {})
     with compiler.clock.measure("export"), compiler.debug.watch("export"):
         captured = capture(export_model(model, args, kwargs or {}, dynamic_shapes), model)
-        if not isinstance(model, ExportedProgram):
-            captured = checked_at_small_sizes(captured, model, args, kwargs or {})
     profiles = compiler.options.build.profiles
     return _with_profiles(captured, model, dynamic_shapes, profiles) if profiles else (captured, ())
 

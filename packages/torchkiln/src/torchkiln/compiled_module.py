@@ -33,7 +33,7 @@ class CallableProgram(torch.nn.Module):
     def __init__(
         self,
         convention: CallingConvention,
-        run: Callable[[Sequence[Any]], Sequence[Any]],
+        run: StitchedProgram,
         user_inputs: Sequence[str],
         read_state: Callable[[], tuple[torch.Tensor, ...]],
     ) -> None:
