@@ -54,6 +54,20 @@ def test_equals_eager_on_the_reference_engine(between: str, pool: str) -> None:
     check(between, pool, torch.bfloat16, "reference", "cpu")
 
 
+def test_a_peak_equals_its_own_maximum() -> None:
+    """What finds the peaks of a heat map, which asks whether a number is the largest around it."""
+
+    def peaks(x: torch.Tensor) -> torch.Tensor:
+        heat = torch.sigmoid(F.softplus(F.conv2d(x, kernel)))
+        return heat * (F.max_pool2d(heat, 3, 1, 1) == heat)
+
+    torch.manual_seed(0)
+    kernel, x = torch.randn(8, 16, 3, 3).bfloat16(), torch.randn(2, 16, 20, 20).bfloat16()
+    with pytest.warns(torchkiln.FallbackWarning, match="wrong numbers"):
+        compiled = torchkiln.compile(peaks, (x,), engine="reference", min_block_size=1)
+    assert torch.equal(compiled(x) > 0, peaks(x) > 0)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("pool", POOLS)
