@@ -7,7 +7,9 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -117,6 +119,35 @@ def test_a_loaded_program_without_an_engine_does_not_claim_a_model(tmp_path: Pat
     assert "0% of calls, 0% of FLOPs" in text
     assert "without an engine the lowered graph runs in PyTorch; a file does not hold the model itself" in text
     assert "without an engine the model itself runs" in str(compiled.report)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda signature: signature["user_inputs"].append("nothing"),
+        lambda signature: signature["convention"]["flat_inputs"].append("nothing"),
+        lambda signature: signature["convention"]["flat_inputs"].__setitem__(0, "nothing"),
+        lambda signature: signature["convention"]["buffer_inputs"].append("nothing"),
+        lambda signature: signature.__setitem__("layouts", {}),
+        lambda signature: signature["layouts"].update({name: [[7]] for name in signature["layouts"]}),
+        lambda signature: signature["report"]["segments"]["engine_0"]["outputs"][0].update(num_bytes="many"),
+        lambda signature: signature["report"].pop("sizes"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    change: Callable[[dict[str, Any]], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchkiln.save(compiled_net()[1], tmp_path / "net.kiln")
+    original = saving.load_program
+
+    def altered(path: Path) -> saving.SavedProgram:
+        saved = original(path)
+        change(saved.signature)
+        return saved
+
+    monkeypatch.setattr(saving, "load_program", altered)
+    with pytest.raises(torchkiln.PlanFormatError):
+        torchkiln.load(tmp_path / "net.kiln", engine="reference")
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

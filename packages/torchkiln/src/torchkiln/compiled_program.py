@@ -50,8 +50,8 @@ class EngineCall:
         except BuildError as error:
             if self._spare is None:
                 raise
-            warn_of_fallback(f"an engine runs layer by layer in PyTorch: {error}")
             self.engine = self._spare()
+            warn_of_fallback(f"an engine runs layer by layer in PyTorch: {error}")
             outputs = self.engine(*inputs)
         if not self._layouts:
             return outputs

@@ -14,6 +14,7 @@ import torch.fx
 from torchkiln.bodies import higher_order_calls
 from torchkiln.compiled_module import CompiledModule, LoadedModule
 from torchkiln.compiled_program import EngineCall, StitchedProgram
+from torchkiln.convention import CallingConvention
 from torchkiln.convention_record import convention_from_record, convention_to_record
 from torchkiln.engines import EngineKind, choose_engine, spare_of
 from torchkiln.layouts import layouts_of
@@ -114,8 +115,9 @@ def load(
         user_inputs = [str(name) for name in saved.signature["user_inputs"]]
         weights = [saved.weights[f"weight:{name}"].to(place) for name in saved.signature["weights"]]
         profiles = {name: [_read_profile(item) for item in every] for name, every in saved.signature.get("profiles", {}).items()}
-        layouts = {name: [layout and tuple(map(int, layout)) for layout in every] for name, every in saved.signature["layouts"].items()}
+        layouts = {name: _read_layouts(saved.signature["layouts"][name], part) for name, part in parts.items() if part.kind == "engine"}
         state = tuple(saved.weights[f"buffer:{name}"].to(place) for name in convention.mutated_buffers)
+        _check_names(convention, user_inputs)
         report = with_record(_report(saved, tuple(parts.values()), kind), saved.signature.get("report"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise PlanFormatError(f"{path}: calling convention: {type(error).__name__}: {error}") from error
@@ -196,6 +198,27 @@ def _read_profile(record: Any) -> SymbolRanges:
     if not isinstance(dims, dict):
         raise TypeError(f"profile {name}: expected ranges by symbol, got {type(dims).__name__}")
     return SymbolRanges(str(name), {symbol: DimRange(symbol, int(low), int(opt), int(high)) for symbol, (low, opt, high) in dims.items()})
+
+
+def _read_layouts(record: Any, segment: SavedSegment) -> list[tuple[int, ...] | None]:
+    """For each output of an engine, the order of its dimensions in memory where that is not contiguous."""
+    layouts = [None if layout is None else tuple(map(int, layout)) for layout in record]
+    for layout, (name, value) in zip(layouts, _network_of(segment).outputs, strict=True):
+        if layout is not None and sorted(layout) != list(range(value.rank)):
+            raise ValueError(f"layout of {segment.name}, {name}: expected an order of {value.rank} dimensions, got {layout}")
+    return layouts
+
+
+def _check_names(convention: CallingConvention, user_inputs: Sequence[str]) -> None:
+    """Raises ``ValueError`` unless every input of the program is an argument or a buffer."""
+    for names, others in (
+        (convention.flat_inputs, convention.flat_positions),
+        (convention.buffer_inputs, convention.mutated_buffers),
+    ):
+        if len(names) != len(others):
+            raise ValueError(f"expected as many of {names} as of {others}")
+    if unknown := sorted({*user_inputs} - {*convention.flat_inputs, *convention.buffer_inputs}):
+        raise ValueError(f"expected arguments and buffers as inputs of the program, got {', '.join(unknown)}")
 
 
 def _build_options(saved: SavedProgram) -> BuildOptions:

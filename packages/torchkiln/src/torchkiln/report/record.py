@@ -42,9 +42,9 @@ def with_record(report: Report, record: Mapping[str, Any] | None) -> Report:
         return report
     return replace(
         report,
-        inputs=tuple(record["inputs"]),
-        results=tuple(record["results"]),
-        sizes=tuple(SizeReport(**{**size, "places": tuple(size["places"])}) for size in record["sizes"]),
+        inputs=tuple(map(str, record["inputs"])),
+        results=tuple(map(str, record["results"])),
+        sizes=tuple(map(_size, record["sizes"])),
         segments=tuple(_segment(segment, record["segments"][segment.name]) for segment in report.segments),
     )
 
@@ -56,10 +56,21 @@ def _segment(segment: SegmentReport, record: Mapping[str, Any]) -> SegmentReport
         weights={name: int(size) for name, size in record["weights"].items()},
         inputs=tuple(map(_border_value, record["inputs"])),
         outputs=tuple(map(_border_value, record["outputs"])),
-        details=tuple(CallReport(**{**call, "reads": tuple(call["reads"])}) for call in record["details"]),
+        details=tuple(map(_call, record["details"])),
     )
+
+
+def _size(record: Mapping[str, Any]) -> SizeReport:
+    low, opt, high = (int(record[name]) for name in ("min", "opt", "max"))
+    return SizeReport(str(record["symbol"]), tuple(map(str, record["places"])), low, opt, high, bool(record["assumed"]))
+
+
+def _call(record: Mapping[str, Any]) -> CallReport:
+    name, target, module, result = (str(record[name]) for name in ("name", "target", "module", "result"))
+    where = None if record["where"] is None else str(record["where"])
+    return CallReport(name, target, module, result, tuple(map(str, record["reads"])), int(record["flops"]), where)
 
 
 def _border_value(record: Mapping[str, Any]) -> BorderValue:
     profile = {symbol: (int(low), int(opt), int(high)) for symbol, (low, opt, high) in record["profile"].items()}
-    return BorderValue(**{**record, "profile": profile})
+    return BorderValue(str(record["name"]), str(record["type"]), profile, int(record["num_bytes"]), bool(record["data_dependent"]))
