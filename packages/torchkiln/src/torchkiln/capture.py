@@ -165,7 +165,9 @@ def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] |
                     weight_targets[name] = target
             case _:
                 raise ExportError(f"input {name or spec.target}: expected a tensor, got {spec.kind.name.lower()}")
-    source = WeightSource(exported, model, [*weight_targets.values(), *convention.mutated_buffers])
+    # Constants that the model makes get other names in the functional program.
+    held = {**functional.constants, **exported.state_dict, **exported.constants}
+    source = WeightSource(held, model, [*weight_targets.values(), *convention.mutated_buffers])
 
     def weights() -> dict[str, torch.Tensor]:
         return {name: source.read(target) for name, target in weight_targets.items()}

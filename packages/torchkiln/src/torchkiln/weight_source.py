@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
 from torchkiln_core import ExportError
 
@@ -18,7 +17,7 @@ class WeightSource:
     """Finds tensors by qualified name in the user's module while it lives; afterwards gives those that it saw last.
 
     Args:
-        exported: Holds the tensors of capture time.
+        held: The tensors of capture time by qualified name.
         model: What the user gave; tensors are read from it when it is a module. Held weakly.
         targets: Qualified names of the tensors that will be read.
 
@@ -26,8 +25,7 @@ class WeightSource:
         ExportError: One of them is no tensor.
     """
 
-    def __init__(self, exported: ExportedProgram, model: object, targets: Iterable[str]) -> None:
-        held: Mapping[str, Any] = {**exported.state_dict, **exported.constants}
+    def __init__(self, held: Mapping[str, Any], model: object, targets: Iterable[str]) -> None:
         self._module = weakref.ref(model) if isinstance(model, torch.nn.Module) else lambda: None
         self._seen: dict[str, torch.Tensor] = {}
         for target in targets:
