@@ -101,3 +101,18 @@ def test_guards_of_several_comparisons_are_read_back() -> None:
     assert guard_from_record(guard_to_record(guard)) == guard
     with pytest.raises(torchkiln.PlanFormatError, match="unknown relation"):
         guard_from_record([["is", "1", "1"]])
+
+
+@pytest.mark.parametrize("texts", [3, 4], ids=["equal in the example", "different in the example"])
+def test_two_sizes_of_a_view_of_a_product_are_independent(texts: int) -> None:
+    def scores(images: torch.Tensor, texts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        by_image = images @ texts.t()
+        return by_image, by_image.t()
+
+    shapes = ({0: Dim("images", min=1, max=8)}, {0: Dim("texts", min=1, max=8)})
+    program = torchkiln.compile(scores, (torch.randn(3, 4), torch.randn(texts, 4)), dynamic_shapes=shapes, engine="reference")
+    for rows, columns in ((3, 3), (3, 4), (5, 2), (1, 8), (1, 1)):
+        args = torch.randn(rows, 4), torch.randn(columns, 4)
+        for got, expected in zip(program(*args), scores(*args), strict=True):
+            torch.testing.assert_close(got, expected)
+            assert got.stride() == expected.stride()

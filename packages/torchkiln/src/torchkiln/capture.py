@@ -16,6 +16,7 @@ from torch._export.verifier import SpecViolationError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.export.graph_signature import OutputKind
+from torch.fx.experimental import _config as symbolic_config
 
 from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.examples import separate
@@ -197,7 +198,9 @@ def _decomposed(exported: ExportedProgram) -> ExportedProgram:
     with torch.no_grad(), warnings.catch_warnings():
         # torch removes the write to a buffer twice where the buffer is a result too.
         warnings.filterwarnings("ignore", message=r"erase_node\(.*\) on an already erased node")
-        functional: ExportedProgram = exported.run_decompositions({})
+        # Whether a view has the sizes of its base is asked of examples, and would become a guard on two sizes that are independent.
+        with symbolic_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            functional: ExportedProgram = exported.run_decompositions({})
     return functional
 
 
