@@ -46,8 +46,8 @@ TOLERANCES: Mapping[tuple[torch.dtype, OpClass], Tolerance] = MappingProxyType(
         (torch.float16, OpClass.POINTWISE): Tolerance(2e-3, 1e-5),
         (torch.float16, OpClass.GATE): Tolerance(2e-3, 1e-5),
         (torch.float16, OpClass.REDUCTION): Tolerance(4e-3, 1e-4),
-        # In plans for a range of sizes TensorRT-RTX errs as if it rounded a convolution before the bias: half a unit in the last place of a sum
-        # up to 16, which may be all that is left where the bias cancels it.
+        # In plans for a range of sizes TensorRT-RTX errs as if it rounded a convolution before the bias: half a unit in the last place of
+        # a sum up to 16, which may be all that is left where the bias cancels it.
         (torch.float16, OpClass.MATMUL): Tolerance(5e-3, 4e-3),
         (torch.float16, OpClass.MODEL): Tolerance(1e-2, 1e-2),
         (torch.bfloat16, OpClass.POINTWISE): Tolerance(1.6e-2, 1e-5),
