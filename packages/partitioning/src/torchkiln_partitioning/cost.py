@@ -35,7 +35,7 @@ class Work(Protocol[_Key_contra]):
 class CostModel:
     """Times of a data-centre GPU, in microseconds; ``tools/bench/partition.py`` measures them.
 
-    Only differences matter: what both sides do costs the same on both.
+    Only differences matter: what both sides do costs the same on both, but for products.
 
     Attributes:
         call_us: An eager call in a stitched graph, from Python to the kernel's launch: what an engine saves for each of its calls.

@@ -27,7 +27,7 @@ def report_to_record(report: Report) -> dict[str, Any]:
             for segment in report.segments
         },
     }
-    # Tuples become lists, as they do in a file.
+    # A file takes no tuples: they would come back as lists.
     data: dict[str, Any] = json.loads(json.dumps(record))
     return data
 
