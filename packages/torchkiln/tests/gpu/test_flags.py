@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ import torch
 from torch.export import Dim
 
 import torchkiln
-from torchkiln import backends
+from torchkiln import backends, benchmarking
+from torchkiln.benchmarking import milliseconds_in_a_row
 from torchkiln_testing import OpClass, assert_same
 
 pytestmark = pytest.mark.gpu
@@ -126,36 +127,51 @@ def test_writes_in_any_order_become_reproducible_in_pytorch() -> None:
         assert torch.equal(compiled(x, rows, values), expected)
 
 
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Milliseconds that were measured, in PyTorch and in an engine by turns."""
+    measured: list[float] = []
+
+    def timer(run: Callable[[], Any], device: torch.device) -> float:
+        measured.append(milliseconds_in_a_row(run, device))
+        return measured[-1]
+
+    monkeypatch.setattr(benchmarking, "milliseconds_in_a_row", timer)
+    return measured
+
+
 @pytest.mark.parametrize("entry", ["aot", "jit"])
-def test_a_small_call_is_measured_to_be_faster_in_pytorch(entry: str) -> None:
+@pytest.mark.parametrize(
+    "net", [torch.nn.ReLU(), torch.nn.Sequential(*(torch.nn.Softplus() for _ in range(100)))], ids=["one call", "many"]
+)
+def test_what_is_measured_to_be_faster_runs(net: torch.nn.Module, entry: str, times: list[float]) -> None:
     reports: list[torchkiln.Report] = []
     x = torch.randn(16, device="cuda")
     options = {**OPTIONS, "benchmark": True, "on_report": reports.append}
     if entry == "aot":
-        compiled: Any = torchkiln.compile(torch.nn.ReLU(), (x,), **options)
+        compiled: Any = torchkiln.compile(net, (x,), **options)
     else:
-        compiled = torch.compile(torch.nn.ReLU(), backend="torchkiln", options=options)
-    assert torch.equal(compiled(x), torch.relu(x))
-    [report] = reports
-    assert [segment.kind for segment in report.segments] == ["torch"]
-    [rejection] = report.rejections
-    assert rejection.rule == "benchmark"
-    assert "ms in PyTorch and" in rejection.message
-
-
-def test_many_calls_are_measured_to_be_faster_in_an_engine() -> None:
-    class Chain(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(100):
-                x = torch.relu(x * 0.5 + 1)
-            return x
-
-    net, x = Chain(), torch.randn(8, 64, device="cuda")
-    backends.benchmark = True
-    compiled = torchkiln.compile(net, (x,), engine="tensorrt")
-    assert [segment.kind for segment in compiled.report.segments] == ["engine"]
+        compiled = torch.compile(net, backend="torchkiln", options=options)
     with torch.no_grad():
         assert_same(net(x), compiled(x), OpClass.MODEL)
+    [report] = reports
+    torch_ms, engine_ms = times
+    assert torch_ms > 0
+    assert engine_ms > 0
+    if engine_ms <= torch_ms:
+        assert [segment.kind for segment in report.segments] == ["engine"]
+        assert not report.rejections
+    else:
+        assert [segment.kind for segment in report.segments] == ["torch"]
+        assert {(rejection.rule, rejection.message) for rejection in report.rejections} == {
+            ("benchmark", f"measured {torch_ms:.3f} ms in PyTorch and {engine_ms:.3f} ms in an engine")
+        }
+
+
+def test_the_flag_measures_as_the_option_does(times: list[float]) -> None:
+    backends.benchmark = True
+    torchkiln.compile(torch.nn.ReLU(), (torch.randn(16, device="cuda"),), **OPTIONS)
+    assert len(times) == 2
 
 
 def test_kernels_for_a_new_size_are_ready_at_its_first_run() -> None:
