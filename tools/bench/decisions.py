@@ -118,8 +118,6 @@ def measure_constants() -> dict[str, float]:
     turns = [_in_turns(count, x) for count in (2, 8)]
     large = torch.rand(1 << 28, device="cuda", dtype=torch.float16)
     copy_ms = latency_ms(lambda value: value.clone(), (large,), 20)
-    matrix = torch.rand(8192, 8192, device="cuda", dtype=torch.float16)
-    product_ms = latency_ms(torch.matmul, (matrix, matrix), 20)
     return {
         "call_us": call_us,
         "engine_us": (turns[1] - turns[0]) / 6 * 1e3 - call_us - per_input - per_output,
@@ -127,7 +125,9 @@ def measure_constants() -> dict[str, float]:
         "output_us": per_output,
         "program_us": (program - one) * 1e3,
         "bytes_per_us": 2 * large.numel() * 2 / (copy_ms * 1e3),
-        "flops_per_us": 2 * 8192**3 / (product_ms * 1e3),
+        "narrow_flops_per_us": _flops_per_us(torch.float16, "ieee"),
+        "tf32_flops_per_us": _flops_per_us(torch.float32, "tf32"),
+        "fp32_flops_per_us": _flops_per_us(torch.float32, "ieee"),
         "product_share": _product_share(),
     }
 
@@ -153,6 +153,18 @@ def _in_turns(count: int, x: torch.Tensor) -> float:
         Turns(*steps, torch.lgamma), (x,), engine="tensorrt", torch_executed_ops=_KEPT, min_block_size=1, border_cost="off"
     )
     return latency_ms(compiled, (x,))
+
+
+def _flops_per_us(dtype: torch.dtype, precision: str) -> float:
+    """Of a product of large matrices in PyTorch."""
+    size = 4096
+    matrix = torch.rand(size, size, device="cuda", dtype=dtype)
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = precision
+    try:
+        return 2 * size**3 / (latency_ms(torch.matmul, (matrix, matrix), 20) * 1e3)
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 def _product_share() -> float:

@@ -49,6 +49,39 @@ def test_large_tensors_pay_for_a_border(capture, oracle, kinds):
     assert kinds(partition) == ["engine", "torch", "engine"]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "allowed", "kind"),
+    [
+        (torch.float32, {}, "torch"),
+        (torch.float32, {"tf32_engines": True}, "engine"),
+        (torch.float32, {"tf32_convolutions": False}, "engine"),
+        (torch.float32, {"tf32_convolutions": False, "tf32_matrices": True}, "engine"),
+        (torch.float16, {}, "engine"),
+    ],
+)
+def test_convolutions_run_where_tf32_is_allowed_to_them(capture, oracle, kinds, dtype, allowed, kind):
+    weight, x = torch.rand(64, 64, 3, 3, dtype=dtype), torch.rand(8, 64, 56, 56, dtype=dtype)
+
+    def layers(x, weight):
+        for _ in range(2):
+            x = torch.conv2d(x, weight, padding=1).relu().mul(0.5)
+        return torch.lgamma(x)
+
+    partition = LevelPartitioner(options(), model=CostModel(**allowed)).partition(capture(layers, (x, weight)), oracle("lgamma"))
+    assert kinds(partition)[0] == kind
+
+
+@pytest.mark.parametrize(("allowed", "kind"), [({}, "engine"), ({"tf32_matrices": True}, "torch")])
+def test_matrix_products_run_where_tf32_is_allowed_to_them(capture, oracle, kinds, allowed, kind):
+    def layers(x):
+        for _ in range(3):
+            x = (x @ x).relu()
+        return torch.lgamma(x)
+
+    program = capture(layers, (torch.rand(2048, 2048),))
+    assert kinds(LevelPartitioner(options(), model=CostModel(**allowed)).partition(program, oracle("lgamma")))[0] == kind
+
+
 def test_many_results_do_not_pay(capture, oracle, kinds):
     def fan(x):
         parts = [torch.lgamma(x * (index + 1)) for index in range(8)]
@@ -72,7 +105,7 @@ def test_a_rearranged_border_costs_its_copy(capture, oracle):
     plain = LevelPartitioner(options(border_cost="off")).partition(
         capture(lambda x: torch.lgamma(x.sin()), (x.contiguous(),)), oracle("lgamma")
     )
-    assert CostModel().in_engine_us(work) > CostModel().in_engine_us(describe(plain)[0].work) + 2 * CostModel().call_us
+    assert CostModel().engine_time_us(work) > CostModel().engine_time_us(describe(plain)[0].work) + 2 * CostModel().call_us
 
 
 def test_engines_that_save_less_than_a_program_costs_do_not_pay(capture, oracle, kinds):

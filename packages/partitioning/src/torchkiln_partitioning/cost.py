@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,17 @@ from typing import Generic, Protocol, TypeVar
 
 _Key = TypeVar("_Key")
 _Key_contra = TypeVar("_Key_contra", contravariant=True)
+
+
+class Arithmetic(enum.Enum):
+    """What decides how fast the products of a call are."""
+
+    NARROW = "narrow"
+    """Numbers of at most 16 bits."""
+    MATRICES = "matrices"
+    """Matrix products of wider numbers."""
+    CONVOLUTIONS = "convolutions"
+    """Convolutions of wider numbers, for which PyTorch allows TF32 unless told otherwise."""
 
 
 class Work(Protocol[_Key_contra]):
@@ -24,6 +36,10 @@ class Work(Protocol[_Key_contra]):
 
     def flops_of(self, call: _Key_contra, /) -> int:
         """Operations of a call."""
+        ...
+
+    def arithmetic_of(self, call: _Key_contra, /) -> Arithmetic:
+        """What decides how fast these are."""
         ...
 
     def lies_in_order(self, node: _Key_contra, /) -> bool:
@@ -44,8 +60,13 @@ class CostModel:
         output_us: Allocating and binding one output.
         program_us: What a call of a compiled program takes besides its segments; without any engine the user's own module runs.
         bytes_per_us: Memory traffic; a result that only the next call reads stays on the chip inside an engine.
-        flops_per_us: Operations of a product.
+        narrow_flops_per_us: Operations of products of at most 16 bits.
+        tf32_flops_per_us: Operations of fp32 products that TF32 is allowed for.
+        fp32_flops_per_us: Operations of other fp32 products.
         product_share: Time of products in an engine, whose kernels take in what follows them, as a share of that in PyTorch.
+        tf32_matrices: Whether PyTorch may use TF32 for matrix products.
+        tf32_convolutions: Whether PyTorch may use TF32 for convolutions.
+        tf32_engines: Whether engines may use TF32.
     """
 
     call_us: float = 8.0
@@ -54,10 +75,29 @@ class CostModel:
     output_us: float = 3.0
     program_us: float = 8.0
     bytes_per_us: float = 2e6
-    flops_per_us: float = 1e8
+    narrow_flops_per_us: float = 4e8
+    tf32_flops_per_us: float = 1e8
+    fp32_flops_per_us: float = 3e7
     product_share: float = 0.8
+    tf32_matrices: bool = False
+    tf32_convolutions: bool = True
+    tf32_engines: bool = False
 
-    def in_engine_us(self, work: SegmentWork) -> float:
+    def in_pytorch(self, arithmetic: Arithmetic) -> float:
+        """Operations of products per microsecond in PyTorch."""
+        tf32 = self.tf32_convolutions if arithmetic is Arithmetic.CONVOLUTIONS else self.tf32_matrices
+        return self._flops_per_us(arithmetic, tf32=tf32)
+
+    def in_engines(self, arithmetic: Arithmetic) -> float:
+        """Operations of products per microsecond in an engine."""
+        return self._flops_per_us(arithmetic, tf32=self.tf32_engines) / self.product_share
+
+    def _flops_per_us(self, arithmetic: Arithmetic, *, tf32: bool) -> float:
+        if arithmetic is Arithmetic.NARROW:
+            return self.narrow_flops_per_us
+        return self.tf32_flops_per_us if tf32 else self.fp32_flops_per_us
+
+    def engine_time_us(self, work: SegmentWork) -> float:
         """Time of a segment in an engine: its border, and its device time without the results that stay inside.
 
         Values that eager keeps in another order of dimensions than engines do are copied at the border.
@@ -65,7 +105,7 @@ class CostModel:
         border = self.engine_us + self.input_us * work.inputs + self.output_us * work.outputs
         copies = self.call_us * work.rearranged + 2 * work.rearranged_bytes / self.bytes_per_us
         moved = work.input_bytes + work.output_bytes + work.weight_bytes
-        return border + copies + moved / self.bytes_per_us + self.product_share * work.flops / self.flops_per_us
+        return border + copies + moved / self.bytes_per_us + work.product_us
 
 
 DEFAULT_MODEL = CostModel()
@@ -85,6 +125,7 @@ class SegmentWork:
         output_bytes: Their bytes.
         rearranged: Tensors at the border whose dimensions lie in memory in another order than an engine's.
         rearranged_bytes: Their bytes.
+        product_us: Estimated time of its operations in an engine.
         torch_us: Estimated time in PyTorch: each call takes its launch or its device time, whichever is longer.
     """
 
@@ -97,6 +138,7 @@ class SegmentWork:
     output_bytes: int
     rearranged: int
     rearranged_bytes: int
+    product_us: float
     torch_us: float
 
 
@@ -113,11 +155,13 @@ class Content(Generic[_Key]):
 
 def measure(content: Content[_Key], work: Work[_Key], model: CostModel = DEFAULT_MODEL) -> SegmentWork:
     """The work of a segment; a call takes part with what it reads and writes."""
-    flops, torch_us, call_us = 0, model.call_us * (content.call_count - len(content.calls)), model.call_us
+    in_pytorch, in_engines = ({kind: speed(kind) for kind in Arithmetic} for speed in (model.in_pytorch, model.in_engines))
+    flops, product_us, torch_us, call_us = 0, 0.0, model.call_us * (content.call_count - len(content.calls)), model.call_us
     for call in content.calls:
-        operations = work.flops_of(call)
+        operations, kind = work.flops_of(call), work.arithmetic_of(call)
         flops += operations
-        device_us = work.moved_bytes_of(call) / model.bytes_per_us + operations / model.flops_per_us
+        product_us += operations / in_engines[kind]
+        device_us = work.moved_bytes_of(call) / model.bytes_per_us + operations / in_pytorch[kind]
         torch_us += device_us if device_us > call_us else call_us
     rearranged = [node for node in itertools.chain(content.inputs, content.outputs) if not work.lies_in_order(node)]
     return SegmentWork(
@@ -130,6 +174,7 @@ def measure(content: Content[_Key], work: Work[_Key], model: CostModel = DEFAULT
         output_bytes=_bytes_of(content.outputs, work),
         rearranged=len(rearranged),
         rearranged_bytes=_bytes_of(rearranged, work),
+        product_us=product_us,
         torch_us=torch_us,
     )
 

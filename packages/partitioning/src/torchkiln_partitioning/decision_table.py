@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torchkiln_core.errors import PartitionError
-from torchkiln_partitioning.cost import DEFAULT_MODEL
+from torchkiln_partitioning.cost import Arithmetic, CostModel
 from torchkiln_partitioning.payoff import Decision
 
 _HEAD = ("calls", "GFLOP", "weights MB", "in", "in MB", "out", "out MB", "PyTorch us", "engine us", "decision", "first call")
 
 
-def publish(decisions: Sequence[Decision], sink: Callable[[str], object] | str) -> None:
+def publish(decisions: Sequence[Decision], model: CostModel, sink: Callable[[str], object] | str) -> None:
     """Gives the table to a function, or writes it to the file of that name.
 
     Raises:
         PartitionError: The file cannot be written.
     """
-    text = decision_table(decisions)
+    text = decision_table(decisions, model)
     if not isinstance(sink, str):
         sink(text)
         return
@@ -31,18 +31,27 @@ def publish(decisions: Sequence[Decision], sink: Callable[[str], object] | str) 
         ) from error
 
 
-def decision_table(decisions: Sequence[Decision]) -> str:
+def decision_table(decisions: Sequence[Decision], model: CostModel) -> str:
     """A line per engine segment that was considered, with what it costs on either side."""
     rows = [_HEAD, *map(_row, decisions)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    model = DEFAULT_MODEL
     note = (
         f"model: {model.call_us:g} us per eager call, {model.engine_us:g} us per engine, {model.input_us:g} us per input and "
         f"{model.output_us:g} us per output of an engine, {model.program_us:g} us per program with engines, "
-        f"{model.bytes_per_us / 1e6:g} TB/s, {model.flops_per_us / 1e6:g} TFLOP/s"
+        f"{model.bytes_per_us / 1e6:g} TB/s, {model.narrow_flops_per_us / 1e6:g} TFLOP/s of at most 16 bits, {_wide(model)}; products take "
+        f"{model.product_share:g} of their time in an engine"
     )
     return "\n".join([*lines, note])
+
+
+def _wide(model: CostModel) -> str:
+    sides = {
+        "matrices in PyTorch": model.in_pytorch(Arithmetic.MATRICES),
+        "convolutions there": model.in_pytorch(Arithmetic.CONVOLUTIONS),
+        "engines": model.in_engines(Arithmetic.MATRICES) * model.product_share,
+    }
+    return ", ".join(f"{flops_per_us / 1e6:g} of 32 for {side}" for side, flops_per_us in sides.items())
 
 
 def _row(decision: Decision) -> tuple[str, ...]:

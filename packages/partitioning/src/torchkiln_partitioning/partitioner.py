@@ -15,6 +15,7 @@ from torchkiln_core.program import Program
 from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_partitioning.classify import Refusals, classify
 from torchkiln_partitioning.collection import collection_paused
+from torchkiln_partitioning.cost import DEFAULT_MODEL, CostModel
 from torchkiln_partitioning.decision_table import publish
 from torchkiln_partitioning.divide import Division, divide
 from torchkiln_partitioning.draft import Draft, draft_segments
@@ -23,7 +24,7 @@ from torchkiln_partitioning.executed_modules import find_executed, require_match
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.limits import beyond_limits
 from torchkiln_partitioning.overrides import find_overridden, require_possible
-from torchkiln_partitioning.payoff import BODY, PROGRAM, Judge
+from torchkiln_partitioning.payoff import Judge, Scope
 from torchkiln_partitioning.placement import Placement, place
 from torchkiln_partitioning.sizes import find_recipes
 from torchkiln_partitioning.stitch import stitch
@@ -38,18 +39,22 @@ class LevelPartitioner:
     Args:
         options: Options of the stage.
         refused: Rejections by node name, rule ``build-failed``, of calls whose engine could not be built before.
+        model: Estimates which engines pay.
 
     Raises:
         ValueError: An entry of ``torch_executed_ops`` is no operator.
     """
 
-    def __init__(self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None) -> None:
+    def __init__(
+        self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None, model: CostModel = DEFAULT_MODEL
+    ) -> None:
         if options.require_full_compilation:
             # When everything must be compiled, no engine is too small.
             options = dataclasses.replace(options, min_block_size=1, border_cost="off")
         self._options = options
         self._executed = OperatorSet("torch_executed_ops", options.torch_executed_ops)
         self._refused = dict(refused or {})
+        self._model = model
 
     def partition(self, program: Program, oracle: SupportOracle) -> Partition:
         """Divides ``program`` by what ``oracle`` says of each call.
@@ -84,7 +89,7 @@ class LevelPartitioner:
         if self._options.require_full_compilation:
             _require_full(division.placement)
         if self._options.partition_report is not None:
-            publish(judge.decisions, self._options.partition_report)
+            publish(judge.decisions, self._model, self._options.partition_report)
         return division, drafts
 
     def _executed_modules(self, view: ProgramView) -> dict[torch.fx.Node, str]:
@@ -98,7 +103,8 @@ class LevelPartitioner:
         return find_executed(operators, entries)
 
     def _judge(self, forced: Sequence[int]) -> Judge:
-        return Judge(self._options, forced, PROGRAM)
+        # A program that is one engine stays one, as its user wants it compiled.
+        return Judge(self._options, forced, Scope(2, self._model.program_us), self._model)
 
 
 class BodyPartitioner(LevelPartitioner):
@@ -108,16 +114,18 @@ class BodyPartitioner(LevelPartitioner):
     meant for others; ``node_overrides`` name calls of the program around it, and a report file holds the numbers of that.
     """
 
-    def __init__(self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None) -> None:
+    def __init__(
+        self, options: PartitionOptions = _DEFAULTS, refused: Mapping[str, Rejection] | None = None, model: CostModel = DEFAULT_MODEL
+    ) -> None:
         report = options.partition_report
         inside = dataclasses.replace(options, node_overrides=(), partition_report=None if isinstance(report, str) else report)
-        super().__init__(inside, refused)
+        super().__init__(inside, refused, model)
 
     def _executed_modules(self, view: ProgramView) -> dict[torch.fx.Node, str]:
         return find_executed([view.nodes[position] for position in view.operators()], self._options.torch_executed_modules)
 
     def _judge(self, forced: Sequence[int]) -> Judge:
-        return Judge(self._options, forced, BODY)
+        return Judge(self._options, forced, Scope(1, 0.0), self._model)
 
 
 def _divide(placement: Placement, judge: Judge) -> tuple[Division, tuple[Draft, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.rejection import Rejection
-from torchkiln_partitioning.cost import DEFAULT_MODEL, Content, SegmentWork, measure
+from torchkiln_partitioning.cost import Content, CostModel, SegmentWork, measure
 from torchkiln_partitioning.divide import Division, Group, call_count
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.placement import Placement
@@ -48,12 +48,6 @@ class Scope:
     overhead_us: float
 
 
-PROGRAM = Scope(2, DEFAULT_MODEL.program_us)
-"""A program that is one engine stays one, as its user wants it compiled."""
-BODY = Scope(1, 0.0)
-"""A graph that a higher-order call runs in the midst of a program."""
-
-
 class Judge:
     """Refuses engine segments that do not pay, and remembers every decision.
 
@@ -61,10 +55,11 @@ class Judge:
         options: ``min_block_size`` and ``border_cost``.
         forced: Calls that the user wants in an engine, however small its segment is.
         scope: What is judged.
+        model: Estimates both sides.
     """
 
-    def __init__(self, options: PartitionOptions, forced: Iterable[int], scope: Scope) -> None:
-        self._scope = scope
+    def __init__(self, options: PartitionOptions, forced: Iterable[int], scope: Scope, model: CostModel) -> None:
+        self._scope, self._model = scope, model
         self._minimum = options.min_block_size
         small_wanted = options.min_block_size < PartitionOptions().min_block_size
         self._asks_model = options.border_cost == "on" or (options.border_cost == "auto" and not small_wanted)
@@ -127,8 +122,8 @@ class Judge:
         work = self._measured.get(group.calls)
         if work is None:
             # What crosses the border follows from the calls inside, whatever the rest of the division is.
-            work = self._measured[group.calls] = measure(borders.content(number, group.calls), borders.placement.work)
-        engine_us = DEFAULT_MODEL.in_engine_us(work)
+            work = self._measured[group.calls] = measure(borders.content(number, group.calls), borders.placement.work, self._model)
+        engine_us = self._model.engine_time_us(work)
         if verdict is None and self._asks_model and not spared and engine_us > work.torch_us:
             verdict = "border-cost", _cost_message(work, engine_us)
         first = borders.placement.view.nodes[group.calls[0]].name

@@ -16,6 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 from torchkiln_core.size import Size, evaluate, sizes_of, symbols_of
 from torchkiln_core.spec import DimRange
+from torchkiln_partitioning.cost import Arithmetic
 from torchkiln_partitioning.sizes import expression_of
 from torchkiln_partitioning.view import VIEWS, aten, dims_of, is_tensor
 
@@ -102,6 +103,12 @@ class WorkEstimator:
             found = self._flops[node] = self._count(node)
         return found
 
+    def arithmetic_of(self, node: torch.fx.Node) -> Arithmetic:
+        """What decides how fast the operations of a call are; a call of several results goes by the first."""
+        value = node.meta.get("val")
+        first = value[0] if isinstance(value, (tuple, list)) else value
+        return arithmetic(node.target, first.dtype.itemsize if isinstance(first, torch.Tensor) else None)
+
     def _count(self, node: torch.fx.Node) -> int:
         target = node.target
         if is_elementwise(target):
@@ -185,6 +192,27 @@ _PRODUCTS: Mapping[Any, Callable[[WorkEstimator, torch.fx.Node], int]] = {
     aten.einsum: _einsum,
 }
 """Operators that lowering keeps whole, which torch's table knows by their parts only."""
+
+
+_NARROW_BYTES = 2
+_CONVOLUTIONS = frozenset(
+    {
+        aten.conv1d, aten.conv2d, aten.conv3d, aten.conv_transpose1d, aten.conv_transpose2d, aten.conv_transpose3d, aten.convolution,
+        aten.convolution_backward,
+    }
+)  # fmt: skip
+
+
+def arithmetic(target: Any, item_bytes: int | None) -> Arithmetic:
+    """What decides how fast the products of an operator are, by the bytes of an element of its result; ``None``: not known."""
+    if item_bytes is not None and item_bytes <= _NARROW_BYTES:
+        return Arithmetic.NARROW
+    return Arithmetic.CONVOLUTIONS if _is_convolution(target) else Arithmetic.MATRICES
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_convolution(target: Any) -> bool:
+    return isinstance(target, OpOverload) and target.overloadpacket in _CONVOLUTIONS
 
 
 @functools.lru_cache(maxsize=4096)

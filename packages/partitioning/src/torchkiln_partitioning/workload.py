@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from torchkiln_core.size import Size
+from torchkiln_partitioning.cost import Arithmetic
 from torchkiln_partitioning.view import ProgramView, Role
-from torchkiln_partitioning.work import WorkEstimator, is_elementwise
+from torchkiln_partitioning.work import WorkEstimator, arithmetic, is_elementwise
 
 
 class Workload:
@@ -60,6 +61,13 @@ class Workload:
                     most = elements[other]
             return most
         return self._estimator.flops_of(node)
+
+    def arithmetic_of(self, position: int) -> Arithmetic:
+        """What decides how fast these are, as ``WorkEstimator.arithmetic_of``."""
+        node = self._view.nodes[position]
+        if self._view.sizes[position] is None:
+            return self._estimator.arithmetic_of(node)
+        return arithmetic(node.target, self._view.item_bytes[position])
 
     def lies_in_order(self, position: int) -> bool:
         """Whether a tensor is contiguous; dimensions of size 1 lie anywhere."""

@@ -19,6 +19,7 @@ import torch
 from torch.backends import ContextProp, PropModule
 
 from torchkiln.logs import warn_once
+from torchkiln.torch_precision import tf32_in_torch
 from torchkiln_core import Options, RuntimeOptions
 from torchkiln_core.stages import PlanCache
 from torchkiln_runtime import MemoryPlanCache, find_library, gpu_support
@@ -204,10 +205,7 @@ def _allow_tf32() -> bool:
     chosen = _current().allow_tf32
     if chosen is not None:
         return chosen
-    # torch's older names of these, `allow_tf32`, raise where a user has set the newer ones.
-    products: str = torch.backends.cuda.matmul.fp32_precision
-    convolutions: str = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
-    return products == convolutions == "tf32"
+    return all(tf32_in_torch())
 
 
 def _deterministic() -> bool:

@@ -25,10 +25,11 @@ from torchkiln.profiles import SymbolRanges
 from torchkiln.report import Report, describe_partition, with_bodies
 from torchkiln.segment_compiler import CompiledSegment, DynamicSizes, SegmentCompiler, plan_bytes
 from torchkiln.stage_clock import StageClock
+from torchkiln.torch_precision import tf32_in_torch
 from torchkiln_converters import Converter, ConverterRegistry, NetworkConverter, default_registry
 from torchkiln_core import Network, Options, Partition, Program, Rejection, Segment
 from torchkiln_lowering import AtenLowering, Pipeline
-from torchkiln_partitioning import BodyPartitioner, LevelPartitioner
+from torchkiln_partitioning import BodyPartitioner, CostModel, LevelPartitioner
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +52,9 @@ class Compiler:
         self.registry = registry.deterministic() if self.options.build.deterministic else registry
         self.clock = StageClock()
         self.debug = DebugFolder(self.options)
+        matrices, convolutions = tf32_in_torch()
+        engines = bool(self.options.build.allow_tf32)
+        self._cost_model = CostModel(tf32_matrices=matrices, tf32_convolutions=convolutions, tf32_engines=engines)
         self._lowering = AtenLowering(options.lowering, _pipeline(options))
 
     def lower(self, program: Program) -> Program:
@@ -155,7 +159,7 @@ class Compiler:
 
     def _divide(self, whole: _Whole, refused: Mapping[str, Rejection]) -> Partition:
         with self.clock.measure("partition"):
-            return whole.partitioner(self.options.partition, refused).partition(whole.program, self.registry)
+            return whole.partitioner(self.options.partition, refused, self._cost_model).partition(whole.program, self.registry)
 
 
 @dataclass(frozen=True, slots=True)
