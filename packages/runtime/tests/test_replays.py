@@ -7,7 +7,7 @@ import torch
 
 from torchkiln_core import Binding
 from torchkiln_runtime.inputs import StaticInputs
-from torchkiln_runtime.replays import _GRAPHS, _SIGHTINGS_TO_REPLACE, Replays
+from torchkiln_runtime.replays import _GRAPHS, _SHAPES, _SIGHTINGS_TO_REPLACE, Replays, ReplaysByShapes
 from torchkiln_runtime.scratch import Scratch, scratch_of
 
 CPU = torch.device("cpu")
@@ -42,6 +42,23 @@ def test_a_full_set_is_replaced_by_what_comes_often_only(replays):
         replays._graphs[(address,)] = object()
     wanted = [replays.wants((-1,)) for _ in range(_SIGHTINGS_TO_REPLACE)]
     assert wanted == [False] * (_SIGHTINGS_TO_REPLACE - 1) + [True]
+
+
+def test_shapes_have_replays_of_their_own_as_long_as_there_is_room():
+    by_shapes = ReplaysByShapes(lambda shapes: replays_in(Scratch(CPU)))
+    first = [by_shapes.at(((rows, 2),)) for rows in range(_SHAPES)]
+    assert None not in first
+    assert len(set(map(id, first))) == _SHAPES
+    assert [by_shapes.at(((rows, 2),)) for rows in range(_SHAPES)] == first
+    late = ((_SHAPES, 2),)
+    assert [by_shapes.at(late) for _ in range(_SIGHTINGS_TO_REPLACE - 1)] == [None] * (_SIGHTINGS_TO_REPLACE - 1)
+    # What was used last stays.
+    assert by_shapes.at(((0, 2),)) is first[0]
+    taken = by_shapes.at(late)
+    assert taken is not None
+    assert by_shapes.at(late) is taken
+    assert by_shapes.at(((0, 2),)) is first[0]
+    assert by_shapes.at(((1, 2),)) is None
 
 
 class Graph:

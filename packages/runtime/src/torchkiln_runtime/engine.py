@@ -17,7 +17,7 @@ from torchkiln_runtime.adapter import input_name, output_name
 from torchkiln_runtime.contexts import Context, ContextFactory, ContextSettings, new_event
 from torchkiln_runtime.inputs import ALIGNMENT, StaticInputs, check_inputs
 from torchkiln_runtime.library import Library
-from torchkiln_runtime.replays import Replays
+from torchkiln_runtime.replays import Replays, ReplaysByShapes
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 from torchkiln_runtime.scratch import Scratch, scratch_of
 from torchkiln_runtime.shapes import Range, ShapeRules, Shapes
@@ -35,7 +35,7 @@ class _Lane:
 
     stream: torch.cuda.Stream
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None
-    replays: Replays
+    replays: ReplaysByShapes
     scratch: Scratch
     graphed: Context | None = None
 
@@ -55,8 +55,8 @@ class TensorRTEngine:
     """Runs a plan on the current stream, without synchronising. Threads may share an engine.
 
     The first run with new shapes launches kernels one by one; later ones use the library's CUDA graphs, which are captured per stream.
-    Where all shapes are static, calls whose tensors lie at addresses seen before replay a graph of ours: that needs no stream of its own
-    and half the host time.
+    Where shapes are static, or kernels are not replaced while the program runs, calls with shapes and addresses seen before replay a graph
+    of ours: that needs no stream of its own and half the host time.
     In the capture of a ``torch.cuda.CUDAGraph`` an engine launches kernels one by one, in memory of that graph, from a context that
     nothing else uses afterwards; such shapes must have run once before.
 
@@ -90,6 +90,8 @@ class TensorRTEngine:
         self._dtypes = tuple(binding.dtype for binding in plan.outputs)
         self._static = StaticInputs.of(plan.inputs, device)
         self._graphs = settings.cuda_graphs == "auto"
+        # A graph of ours would run on with general kernels when those for its sizes are ready.
+        self._replays = self._graphs and (self._static is not None or settings.specialization != "lazy")
         self._lock = threading.Lock()
         self._lanes: dict[int, _Lane] = {}
         self._plain: OrderedDict[Shapes, Context] = OrderedDict()
@@ -155,7 +157,7 @@ class TensorRTEngine:
 
     def _run_in_lane(self, shapes: Shapes, output_shapes: Shapes, sources: list[int], sinks: list[int]) -> None:
         lane = self._lane()
-        if self._graphs and self._static is not None and self._replayed(lane, shapes, sources, sinks):
+        if self._replays and self._replayed(lane, shapes, sources, sinks):
             return
         with lane.ordered() as stream:
             if not self._graphs and shapes in self._plain:
@@ -173,14 +175,17 @@ class TensorRTEngine:
 
     def _replayed(self, lane: _Lane, shapes: Shapes, sources: list[int], sinks: list[int]) -> bool:
         """Replays the graph of these addresses, or runs and captures it when it is worth that; ``False`` when neither."""
+        replays = lane.replays.at(shapes)
+        if replays is None:
+            return False
         addresses = (*sources, *sinks)
         with lane.scratch.lock:
-            if lane.replays.replay(addresses):
+            if replays.replay(addresses):
                 return True
-            if not lane.replays.wants(addresses) or (shapes not in self._plain and shapes not in self._captured):
+            if not replays.wants(addresses) or (shapes not in self._plain and shapes not in self._captured):
                 return False
-            with lane.ordered() as stream:
-                lane.replays.run_and_capture(sources, sinks, stream)
+            with lane.ordered() as stream, self._factory.first_run():
+                replays.run_and_capture(sources, sinks, stream)
         return True
 
     def _lane(self) -> _Lane:
@@ -188,9 +193,9 @@ class TensorRTEngine:
         lane = self._lanes.get(handle)
         if lane is None:
             scratch = scratch_of(self.device, handle)
-            if self._graphs and self._static is not None:
+            if self._replays:
                 scratch.reserve(self._factory.workspace_bytes)
-            replays = Replays(self._static_context, self.device, scratch)
+            replays = ReplaysByShapes(lambda shapes: Replays(functools.partial(self._context_at, shapes), self.device, scratch))
             if handle == 0:
                 lane = _Lane(torch.cuda.Stream(self.device), (new_event(), new_event()), replays, scratch)  # type: ignore[no-untyped-call]
             else:
@@ -198,17 +203,19 @@ class TensorRTEngine:
             self._lanes[handle] = lane
         return lane
 
-    def _static_context(self) -> Context:
-        """A plain context for the one set of shapes of a static plan."""
+    def _context_at(self, shapes: Shapes) -> Context:
+        """A new plain context that is ready for these shapes."""
         context = self._factory.plain()
-        if self._static is not None:
-            context.prepare(self._static.shapes, self._output_shapes(self._static.shapes))
+        context.prepare(shapes, self._output_shapes(shapes))
         return context
 
     def _context_for(self, shapes: Shapes, output_shapes: Shapes) -> Context:
         """A plain context for shapes that none is ready for: a new one, or the one that has waited longest."""
-        context = self._plain.popitem(last=False)[1] if len(self._plain) >= _PLAIN_CONTEXTS else self._factory.plain()
-        context.prepare(shapes, output_shapes)
+        if len(self._plain) < _PLAIN_CONTEXTS:
+            context = self._context_at(shapes)
+        else:
+            context = self._plain.popitem(last=False)[1]
+            context.prepare(shapes, output_shapes)
         self._plain[shapes] = context
         return context
 

@@ -30,9 +30,15 @@ def build():
     return lambda network: loader.load(builder.build(network))
 
 
-@pytest.fixture
-def engine(dynamic_network, build):
-    return build(dynamic_network)
+@pytest.fixture(params=["lazy", "eager"])
+def engine(dynamic_network, request):
+    settings = ContextSettings(specialization=request.param)
+    return TensorRTLoader(CUDA, settings=settings).load(TensorRTBuilder(BuildOptions()).build(dynamic_network))
+
+
+def graphs_of(lane):
+    """How many graphs a stream has at each set of shapes."""
+    return [len(replays._graphs) for replays in lane.replays._of.values()]
 
 
 def assert_right(engine, x: torch.Tensor) -> None:
@@ -60,7 +66,8 @@ def test_replays_see_new_values_and_addresses(static_engine):
         for x in kept:
             torch.testing.assert_close(engine(x), reference(x))
     [lane] = engine._lanes.values()
-    assert 0 < len(lane.replays._graphs) <= 8
+    [graphs] = graphs_of(lane)
+    assert 0 < graphs <= 8
     x = kept[0]
     for _ in range(4):
         x.copy_(torch.randn(2, 3, device=CUDA))
@@ -133,6 +140,45 @@ def test_replays_and_a_capture_of_the_callers(static_engine):
         torch.testing.assert_close(engine(x), reference(x))
 
 
+@pytest.mark.parametrize("specialization", ["eager", "none"])
+def test_shapes_replay_graphs_of_their_own(dynamic_network, specialization):
+    plan = TensorRTBuilder(BuildOptions()).build(dynamic_network)
+    engine = TensorRTLoader(CUDA, settings=ContextSettings(specialization=specialization)).load(plan)
+    memory = torch.randn(16 * 6, device=CUDA)
+    for _ in range(6):
+        for n in (4, 1, 16, 4):
+            memory.copy_(torch.randn_like(memory))
+            # Other shapes at the same address.
+            assert_right(engine, memory[: n * 6].view(n, 6))
+    [lane] = engine._lanes.values()
+    assert len(graphs_of(lane)) == 3
+    assert all(graphs_of(lane))
+
+
+def test_shapes_that_come_often_take_the_room_of_others(dynamic_network):
+    plan = TensorRTBuilder(BuildOptions()).build(dynamic_network)
+    engine = TensorRTLoader(CUDA, settings=ContextSettings(specialization="eager")).load(plan)
+    kept = [torch.randn(n, 6, device=CUDA) for n in range(1, 8)]
+    for x in kept:
+        for _ in range(40):
+            assert_right(engine, x)
+    [lane] = engine._lanes.values()
+    assert [shapes for [shapes] in lane.replays._of] == [(n, 6) for n in (4, 5, 6, 7)]
+    assert all(graphs_of(lane))
+    for x in kept:
+        assert_right(engine, x)
+
+
+def test_kernels_that_are_replaced_meanwhile_are_not_captured(dynamic_network):
+    plan = TensorRTBuilder(BuildOptions()).build(dynamic_network)
+    engine = TensorRTLoader(CUDA, settings=ContextSettings(specialization="lazy")).load(plan)
+    x = torch.randn(4, 6, device=CUDA)
+    for _ in range(8):
+        assert_right(engine, x)
+    [lane] = engine._lanes.values()
+    assert not graphs_of(lane)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_without_graphs_kernels_are_launched_one_by_one(static_network, dynamic_network, dynamic):
     network = dynamic_network if dynamic else static_network
@@ -143,7 +189,7 @@ def test_without_graphs_kernels_are_launched_one_by_one(static_network, dynamic_
         torch.testing.assert_close(engine(x), reference(x))
     [lane] = engine._lanes.values()
     assert lane.graphed is None
-    assert not lane.replays._graphs
+    assert not any(graphs_of(lane))
 
 
 def test_attributes_describe_the_engine(engine):
