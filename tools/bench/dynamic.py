@@ -43,6 +43,8 @@ LARGEST = 64
 _SETTLE_S = 4.0
 """How long calls run before they are measured: lazily compiled kernels come meanwhile."""
 _CALLS = 200
+_NEW_SIZES = (5, 6, 7)
+"""Batches that are called for the first time once the row's own has run for long."""
 
 
 def compile_for(workload: Workload, mode: str) -> torchkiln.CompiledModule:
@@ -74,6 +76,19 @@ def host_us(call: Callable[[], Any]) -> float:
         call()
         times.append((time.perf_counter() - start) * 1e6)
     return statistics.median(times)
+
+
+def new_sizes_ms(compiled: torchkiln.CompiledModule, workload: Workload) -> list[float]:
+    """Time of the first call at each of a few batches."""
+    times = []
+    for size in _NEW_SIZES:
+        args, kwargs = pytree.tree_map(lambda leaf, size=size: torch.cat([leaf] * size)[:size], (workload.args, dict(workload.kwargs)))
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        compiled(*args, **kwargs)
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begun) * 1e3)
+    return times
 
 
 def measure(row: str, mode: str) -> Mapping[str, Any]:
@@ -109,6 +124,7 @@ def measure(row: str, mode: str) -> Mapping[str, Any]:
             "p90_ms": samples[-len(samples) // 10],
             "throughput_ms": throughput_ms(call),
             "host_us": host_us(call),
+            "new_sizes_ms": [] if mode == "static" else new_sizes_ms(compiled, workload),
             "compile_s": compile_s + ready - begun,
             "static_engines": [[item.state, item.build_ms, item.reason] for item in compiled.report.static_engines],
             "cosine_to_eager": torch.cosine_similarity(expected.flatten(), got.flatten(), dim=0).item(),
@@ -127,6 +143,7 @@ def page_of(result: Mapping[str, Any]) -> str:
     """The figures as a page."""
     cells = {(cell["row"], cell["mode"]): cell for cell in result["cells"]}
     rows = list(dict.fromkeys(cell["row"] for cell in result["cells"]))
+    ranging = [mode for mode in MODES if mode != "static"]
     about = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
     lines = [
         "# Dynamic sizes against static ones",
@@ -143,6 +160,12 @@ def page_of(result: Mapping[str, Any]) -> str:
         "| model | " + " | ".join(MODES) + " |",
         "|---|" + "---:|" * len(MODES),
         *("| " + " | ".join([row, *(_host(cells, row, mode) for mode in MODES)]) + " |" for row in rows),
+        "",
+        f"First calls at batch {', '.join(map(str, _NEW_SIZES))}, one after another, in ms:",
+        "",
+        "| model | " + " | ".join(ranging) + " |",
+        "|---|" + "---:|" * len(ranging),
+        *("| " + " | ".join([row, *(_new(cells, row, mode) for mode in ranging)]) + " |" for row in rows),
     ]
     failed = [f"- {cell['row']}, {cell['mode']}: {' '.join(cell['error'])}" for cell in result["cells"] if "error" in cell]
     return "\n".join([*lines, *(["", "Not measured:", "", *failed] if failed else [])]) + "\n"
@@ -154,6 +177,10 @@ def _ran(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str
 
 def _host(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> str:
     return f"{cells[row, mode]['host_us']:.0f}" if _ran(cells, row, mode) else "–"
+
+
+def _new(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> str:
+    return ", ".join(f"{ms:.0f}" for ms in cells[row, mode]["new_sizes_ms"]) if _ran(cells, row, mode) else "–"
 
 
 def _shown(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> str:
