@@ -27,7 +27,8 @@ SIDES: Mapping[str, Mapping[str, Any]] = {
 }
 """Options that let the model decide, force all that can be in engines there, and change nothing; PyTorch for all is the model itself."""
 JUDGED = "decided"
-ROUNDS, SAMPLES = 5, 80
+ROUNDS, SAMPLES = 20, 20
+"""Many short rounds: on a host with neighbours the best of a few long ones may be a bad one."""
 
 
 def latency_ms(run: Callable[..., Any], args: Sequence[torch.Tensor], samples: int = SAMPLES) -> float:

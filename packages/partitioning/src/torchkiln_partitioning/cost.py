@@ -38,6 +38,10 @@ class Work(Protocol[_Key_contra]):
         """Operations of a call."""
         ...
 
+    def launches_of(self, call: _Key_contra, /) -> int:
+        """How many plain calls an eager call takes as long as, up to its kernel's launch."""
+        ...
+
     def arithmetic_of(self, call: _Key_contra, /) -> Arithmetic:
         """What decides how fast these are."""
         ...
@@ -54,7 +58,7 @@ class CostModel:
     Only differences matter: what both sides do costs the same on both, but for products.
 
     Attributes:
-        call_us: An eager call in a stitched graph, from Python to the kernel's launch: what an engine saves for each of its calls.
+        call_us: A plain eager call in a stitched graph, from Python to the kernel's launch: what an engine saves for each of its calls.
         engine_us: Entering and leaving an engine, without its bindings.
         input_us: Checking and binding one input.
         output_us: Allocating and binding one output.
@@ -69,16 +73,16 @@ class CostModel:
         tf32_engines: Whether engines may use TF32.
     """
 
-    call_us: float = 8.0
-    engine_us: float = 14.0
+    call_us: float = 12.0
+    engine_us: float = 20.0
     input_us: float = 1.0
     output_us: float = 3.0
-    program_us: float = 8.0
+    program_us: float = 17.0
     bytes_per_us: float = 2e6
     narrow_flops_per_us: float = 4e8
-    tf32_flops_per_us: float = 1e8
-    fp32_flops_per_us: float = 3e7
-    product_share: float = 0.8
+    tf32_flops_per_us: float = 2e8
+    fp32_flops_per_us: float = 5e7
+    product_share: float = 0.7
     tf32_matrices: bool = False
     tf32_convolutions: bool = True
     tf32_engines: bool = False
@@ -156,13 +160,14 @@ class Content(Generic[_Key]):
 def measure(content: Content[_Key], work: Work[_Key], model: CostModel = DEFAULT_MODEL) -> SegmentWork:
     """The work of a segment; a call takes part with what it reads and writes."""
     in_pytorch, in_engines = ({kind: speed(kind) for kind in Arithmetic} for speed in (model.in_pytorch, model.in_engines))
-    flops, product_us, torch_us, call_us = 0, 0.0, model.call_us * (content.call_count - len(content.calls)), model.call_us
+    flops, product_us, torch_us = 0, 0.0, model.call_us * (content.call_count - len(content.calls))
     for call in content.calls:
         operations, kind = work.flops_of(call), work.arithmetic_of(call)
         flops += operations
         product_us += operations / in_engines[kind]
         device_us = work.moved_bytes_of(call) / model.bytes_per_us + operations / in_pytorch[kind]
-        torch_us += device_us if device_us > call_us else call_us
+        launch_us = model.call_us * work.launches_of(call)
+        torch_us += device_us if device_us > launch_us else launch_us
     rearranged = [node for node in itertools.chain(content.inputs, content.outputs) if not work.lies_in_order(node)]
     return SegmentWork(
         calls=content.call_count,

@@ -7,7 +7,7 @@ import math
 from torchkiln_core.size import Size
 from torchkiln_partitioning.cost import Arithmetic
 from torchkiln_partitioning.view import ProgramView, Role
-from torchkiln_partitioning.work import WorkEstimator, arithmetic, is_elementwise
+from torchkiln_partitioning.work import WorkEstimator, arithmetic, is_elementwise, launches
 
 
 class Workload:
@@ -61,6 +61,10 @@ class Workload:
                     most = elements[other]
             return most
         return self._estimator.flops_of(node)
+
+    def launches_of(self, position: int) -> int:
+        """How many plain calls an eager call takes as long as, as ``WorkEstimator.launches_of``."""
+        return launches(self._view.nodes[position].target)
 
     def arithmetic_of(self, position: int) -> Arithmetic:
         """What decides how fast these are, as ``WorkEstimator.arithmetic_of``."""
