@@ -203,11 +203,9 @@ def test_options_that_change_kernels_later_are_refused(options: dict[str, Any]) 
     assert getattr(resolved(**options).runtime, name) == value
 
 
-@pytest.mark.parametrize("flag", ["deterministic", "benchmark"])
-def test_kernels_for_a_size_are_waited_for(flag: str) -> None:
-    assert resolved().runtime.kernel_specialization == "auto"
-    assert resolved(**{flag: True}).runtime.kernel_specialization == "eager"
-    assert resolved(**{flag: True}, kernel_specialization="none").runtime.kernel_specialization == "none"
+def test_kernels_for_a_size_are_waited_for() -> None:
+    assert resolved(deterministic=True).runtime.kernel_specialization == "eager"
+    assert resolved(deterministic=True, kernel_specialization="none").runtime.kernel_specialization == "none"
 
 
 def test_sizes_outside_run_under_torchs_switches_too() -> None:

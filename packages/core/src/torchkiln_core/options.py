@@ -197,10 +197,10 @@ class RuntimeOptions:
         keyed=False,
     )
     specialize_limit: int = option(8, "Static plans that `specialize` keeps for one engine; the one unused for longest goes.", keyed=False)
-    kernel_specialization: Literal["auto", "lazy", "eager", "none"] = option(
-        "auto",
-        "When TensorRT-RTX compiles kernels for the sizes of a dynamic engine: `lazy` runs general ones until those are ready, `eager` "
-        "waits for them, `none` never does. `auto` is `lazy`.",
+    kernel_specialization: Literal["eager", "lazy", "none"] = option(
+        "eager",
+        "When TensorRT-RTX compiles kernels for the sizes of a dynamic engine: `eager` waits for them at the first call with a size, "
+        "`lazy` runs general ones until those are ready, `none` never compiles them.",
         keyed=False,
     )
     torch_segments: Literal["eager", "inductor"] = option(
@@ -220,7 +220,7 @@ class RuntimeOptions:
             "cuda_graphs": ("auto", "off"),
             "torch_segments": ("eager", "inductor"),
             "out_of_profile": ("auto", "error", "torch", "rebuild"),
-            "kernel_specialization": ("auto", "lazy", "eager", "none"),
+            "kernel_specialization": ("eager", "lazy", "none"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

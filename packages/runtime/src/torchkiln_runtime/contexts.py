@@ -16,8 +16,8 @@ from torchkiln_runtime.precision import tf32_scope
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 from torchkiln_runtime.shapes import Shapes
 
-KernelSpecialization: TypeAlias = Literal["lazy", "eager", "none"]
-"""When kernels for the sizes of a dynamic engine are compiled: meanwhile general ones run, before the first run, or never."""
+KernelSpecialization: TypeAlias = Literal["eager", "lazy", "none"]
+"""When kernels for the sizes of a dynamic engine are compiled: before the first run, meanwhile general ones run, or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ContextSettings:
     """
 
     cuda_graphs: Literal["auto", "off"] = "auto"
-    specialization: KernelSpecialization = "lazy"
+    specialization: KernelSpecialization = "eager"
 
 
 def new_event() -> torch.cuda.Event:

@@ -156,9 +156,6 @@ def resolve(options: Options) -> Options:
         warn_once("benchmark: nothing is measured where programs must be deterministic, for what is faster differs from run to run")
     if deterministic:
         _check_deterministic(runtime)
-    if (deterministic or benchmark) and runtime.kernel_specialization == "auto":
-        # Waits for the kernels of a size, rather than replace general ones by them while the program runs.
-        runtime = dataclasses.replace(runtime, kernel_specialization="eager")
     build = dataclasses.replace(
         build,
         allow_tf32=_allow_tf32() if build.allow_tf32 is None else build.allow_tf32,

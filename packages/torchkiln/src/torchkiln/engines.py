@@ -56,8 +56,7 @@ def spare_of(network: Network, build: BuildOptions) -> Callable[[], Engine]:
 
 def context_settings(options: RuntimeOptions) -> ContextSettings:
     """How TensorRT engines run by these options."""
-    chosen = options.kernel_specialization
-    return ContextSettings(options.cuda_graphs, "lazy" if chosen == "auto" else chosen)
+    return ContextSettings(options.cuda_graphs, options.kernel_specialization)
 
 
 def choose_engine(options: RuntimeOptions, build: BuildOptions, device: torch.device) -> EngineKind:
