@@ -65,8 +65,9 @@ class CostModel:
         program_us: What a call of a compiled program takes besides its segments; without any engine the user's own module runs.
         bytes_per_us: Memory traffic; a result that only the next call reads stays on the chip inside an engine.
         narrow_flops_per_us: Operations of products of at most 16 bits.
-        tf32_flops_per_us: Operations of fp32 products that TF32 is allowed for.
-        fp32_flops_per_us: Operations of other fp32 products.
+        tf32_flops_per_us: Operations of fp32 products with TF32.
+        fp32_flops_per_us: Operations of fp32 matrix products without TF32.
+        fp32_convolution_flops_per_us: Operations of fp32 convolutions without TF32.
         product_share: Time of products in an engine, whose kernels take in what follows them, as a share of that in PyTorch.
         tf32_matrices: Whether PyTorch may use TF32 for matrix products.
         tf32_convolutions: Whether PyTorch may use TF32 for convolutions.
@@ -82,6 +83,7 @@ class CostModel:
     narrow_flops_per_us: float = 4e8
     tf32_flops_per_us: float = 2e8
     fp32_flops_per_us: float = 5e7
+    fp32_convolution_flops_per_us: float = 1.75e7
     product_share: float = 0.7
     tf32_matrices: bool = False
     tf32_convolutions: bool = True
@@ -99,7 +101,9 @@ class CostModel:
     def _flops_per_us(self, arithmetic: Arithmetic, *, tf32: bool) -> float:
         if arithmetic is Arithmetic.NARROW:
             return self.narrow_flops_per_us
-        return self.tf32_flops_per_us if tf32 else self.fp32_flops_per_us
+        if tf32:
+            return self.tf32_flops_per_us
+        return self.fp32_convolution_flops_per_us if arithmetic is Arithmetic.CONVOLUTIONS else self.fp32_flops_per_us
 
     def engine_time_us(self, work: SegmentWork) -> float:
         """Time of a segment in an engine: its border, and its device time without the results that stay inside.

@@ -9,6 +9,7 @@ from torchkiln_core.errors import PartitionError
 from torchkiln_partitioning.cost import Arithmetic, CostModel
 from torchkiln_partitioning.payoff import Decision
 
+_NAMES = {Arithmetic.NARROW: "at most 16 bits", Arithmetic.MATRICES: "fp32 matrices", Arithmetic.CONVOLUTIONS: "fp32 convolutions"}
 _HEAD = ("calls", "GFLOP", "weights MB", "in", "in MB", "out", "out MB", "PyTorch us", "engine us", "decision", "first call")
 
 
@@ -36,22 +37,18 @@ def decision_table(decisions: Sequence[Decision], model: CostModel) -> str:
     rows = [_HEAD, *map(_row, decisions)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    note = (
-        f"model: {model.call_us:g} us per eager call, {model.engine_us:g} us per engine, {model.input_us:g} us per input and "
+    border = (
+        f"{model.call_us:g} us per eager call, {model.engine_us:g} us per engine, {model.input_us:g} us per input and "
         f"{model.output_us:g} us per output of an engine, {model.program_us:g} us per program with engines, "
-        f"{model.bytes_per_us / 1e6:g} TB/s, {model.narrow_flops_per_us / 1e6:g} TFLOP/s of at most 16 bits, {_wide(model)}; products take "
-        f"{model.product_share:g} of their time in an engine"
+        f"{model.bytes_per_us / 1e6:g} TB/s"
     )
-    return "\n".join([*lines, note])
+    speeds = ", ".join(_speeds(arithmetic, model) for arithmetic in Arithmetic)
+    return "\n".join([*lines, f"model: {border}; TFLOP/s in PyTorch and in engines: {speeds}"])
 
 
-def _wide(model: CostModel) -> str:
-    sides = {
-        "matrices in PyTorch": model.in_pytorch(Arithmetic.MATRICES),
-        "convolutions there": model.in_pytorch(Arithmetic.CONVOLUTIONS),
-        "engines": model.in_engines(Arithmetic.MATRICES) * model.product_share,
-    }
-    return ", ".join(f"{flops_per_us / 1e6:g} of 32 for {side}" for side, flops_per_us in sides.items())
+def _speeds(arithmetic: Arithmetic, model: CostModel) -> str:
+    in_pytorch, in_engines = (flops_per_us / 1e6 for flops_per_us in (model.in_pytorch(arithmetic), model.in_engines(arithmetic)))
+    return f"{_NAMES[arithmetic]} {in_pytorch:.3g} and {in_engines:.3g}"
 
 
 def _row(decision: Decision) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ _FIXES = {
     "torch-executed-module": "take the module out of torch_executed_modules",
     "node-override": "take the call out of node_overrides",
     "min-block-size": "nothing if it is fast enough; min_block_size=1 makes small engines, and a converter for its neighbours larger ones",
-    "border-cost": 'nothing if it is fast enough; border_cost="off" does not ask, and a converter for its neighbours makes a larger engine',
+    "border-cost": 'nothing if it is fast enough; border_cost="off" does not ask, allow_tf32=True makes fp32 products of engines faster, '
+    "and a converter for its neighbours a larger engine",
     "effect": "compute without writing in place, drawing random numbers or asserting between the calls that belong together",
     "device": "move the tensors to one device before the model, and make constants there",
     "layout": "convert the tensor with .to_dense()",
