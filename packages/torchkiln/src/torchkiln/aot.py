@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection
 
-from torchkiln.capture import Captured, capture, export_model
+from torchkiln.capture import Captured, Exported, capture, export_model
 from torchkiln.compiled_module import CompiledModule
 from torchkiln.inputs import Input, examples_of
 from torchkiln.out_of_profile import InPyTorch, Rebuild
@@ -106,7 +106,7 @@ def _compile_wider(
     if isinstance(model, ExportedProgram):
         sizes = sizes_in(convention.checks, convention.arrange(args, kwargs))
         with compiler.clock.measure("export"), compiler.debug.watch("export"):
-            return _finish(compiler, model, capture(model, model, sizes), once)
+            return _finish(compiler, model, capture(Exported(model), model, sizes), once)
     shapes = widened_shapes(convention, convention.arrange(args, kwargs))
     try:
         captured, _ = capture_model(compiler, model, (args, kwargs, shapes, None))

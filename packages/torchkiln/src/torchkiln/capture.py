@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import linecache
@@ -18,13 +19,18 @@ from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.export.graph_signature import OutputKind
 from torch.fx.experimental import _config as symbolic_config
 
+from torchkiln.asked import Asked, Traced, recorded
 from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.examples import separate
 from torchkiln.owners import owners_of, write_apart
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
+from torchkiln.size_guards import SizeGuard
 from torchkiln.size_questions import export_asking_less
+from torchkiln.small_branches import small_branch_guards
+from torchkiln.small_examples import small_examples
 from torchkiln.torchscript import export_script
+from torchkiln.untouched import untouched
 from torchkiln.weight_source import WeightSource
 from torchkiln_core import ExportError, InputKind, KilnError, Program, ProgramInput
 
@@ -65,13 +71,26 @@ def _alone(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An exported model.
+
+    Attributes:
+        program: What torch exported.
+        guards: What must hold of sizes of 0 and 1, since the model's own branches ask for them.
+    """
+
+    program: ExportedProgram
+    guards: tuple[SizeGuard, ...] = ()
+
+
 @_alone
 def export_model(
     model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any,
-) -> ExportedProgram:
+) -> Exported:
     """Exports a module, function or TorchScript module with ``torch.export``; passes an ``ExportedProgram`` through.
 
     Raises:
@@ -81,7 +100,7 @@ def export_model(
     if isinstance(model, ExportedProgram):
         if dynamic_shapes is not None:
             raise TypeError("dynamic_shapes: an ExportedProgram has its own; give them to torch.export.export")
-        return model
+        return Exported(model)
     if isinstance(model, type) or not callable(model):
         raise TypeError(f"model: expected a module, a function, an ExportedProgram or a TorchScript module, got {model!r}")
     _check_examples(model, args, kwargs, dynamic_shapes)
@@ -89,22 +108,38 @@ def export_model(
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         converted = export_script(model, args, kwargs)
         if dynamic_shapes is None:
-            return converted
+            return Exported(converted)
         module: torch.nn.Module = converted.module()
     else:
         module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
+    traced = _export(module, args, kwargs, dynamic_shapes)
+
+    def export_for(program: ExportedProgram, small: Mapping[str, int]) -> Traced:
+        with untouched(module):
+            return _export(module, *small_examples(program, args, kwargs, small))
+
+    guards = () if dynamic_shapes is None else small_branch_guards(traced, export_for)
+    if isinstance(module, _FunctionModule):
+        _locate(traced.program.graph, module.function)
+    return Exported(traced.program, guards)
+
+
+def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> Traced:
+    asked = Asked()
+
+    def export(**options: Any) -> ExportedProgram:
+        asked.forget()
+        with torch.no_grad(), recorded(asked):
+            return torch.export.export(module, args, dict(kwargs), dynamic_shapes=dynamic_shapes, strict=False, **options)
+
     try:
-        with torch.no_grad():
-            export = functools.partial(torch.export.export, module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-            exported = export_asking_less(export)
+        return Traced(export_asking_less(export), asked)
     except KilnError:
         raise
     except Exception as error:
+        name = _name_of(module.function if isinstance(module, _FunctionModule) else module)
         fix = _MODEL_FIX if dynamic_shapes is None else f"{_SHAPES_FIX}; where that is so, {_MODEL_FIX}"
-        raise ExportError(f"{_name_of(model)} cannot be exported: {type(error).__name__}: {error}", fix=fix) from error
-    if isinstance(module, _FunctionModule):
-        _locate(exported.graph, module.function)
-    return exported
+        raise ExportError(f"{name} cannot be exported: {type(error).__name__}: {error}", fix=fix) from error
 
 
 def _check_examples(model: object, args: tuple[Any, ...], kwargs: Mapping[Any, Any], dynamic_shapes: Any) -> None:
@@ -130,7 +165,7 @@ def _check_examples(model: object, args: tuple[Any, ...], kwargs: Mapping[Any, A
 
 
 @_alone
-def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] | None = None) -> Captured:
+def capture(exported: Exported, model: object, sizes: Mapping[str, int] | None = None) -> Captured:
     """The program and calling convention of an exported model.
 
     Args:
@@ -141,13 +176,14 @@ def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] |
     Raises:
         ExportError: The graph takes or returns objects that are no tensors or plain values.
     """
-    functional = _functional(exported, model)
+    functional = _functional(exported.program, model)
     shown_names = rename_placeholders(functional)
     dims = ranges_of(functional.graph_module, functional.range_constraints, sizes)
     # A functional graph no longer says which of its results a model returns as the tensor that they are written to.
-    writes = all(spec.kind is OutputKind.USER_OUTPUT for spec in exported.graph_signature.output_specs)
-    owners = owners_of(exported.graph) if writes else None
+    writes = all(spec.kind is OutputKind.USER_OUTPUT for spec in exported.program.graph_signature.output_specs)
+    owners = owners_of(exported.program.graph) if writes else None
     convention, module = read_convention(functional, _parameter_names(model), (shown_names, dims), owners)
+    convention = dataclasses.replace(convention, guards=tuple(dict.fromkeys((*convention.guards, *exported.guards))))
     mutated = set(convention.mutated_buffers)
     inputs: list[ProgramInput] = []
     weight_targets: dict[str, str] = {}
@@ -167,7 +203,7 @@ def capture(exported: ExportedProgram, model: object, sizes: Mapping[str, int] |
             case _:
                 raise ExportError(f"input {name or spec.target}: expected a tensor, got {spec.kind.name.lower()}")
     # Constants that the model makes get other names in the functional program.
-    held = {**functional.constants, **exported.state_dict, **exported.constants}
+    held = {**functional.constants, **exported.program.state_dict, **exported.program.constants}
     source = WeightSource(held, model, [*weight_targets.values(), *convention.mutated_buffers])
 
     def weights() -> dict[str, torch.Tensor]:

@@ -168,6 +168,12 @@ class ArgumentChecks:
             if guard.symbols <= set(symbols) and not guard.holds(symbols):
                 places = self._places(guard.symbols)
                 shown = ", ".join(f"{symbol} = {symbols[symbol]} ({places[symbol]})" for symbol in sorted(guard.symbols))
+                if guard.question:
+                    raise ShapeOutOfProfile(
+                        f"arguments: expected sizes of which {guard}, since the model asks {guard.question}, and takes another way "
+                        f"where they are not, got {shown}",
+                        fix="declare min=2 for these sizes in dynamic_shapes and compile again",
+                    )
                 raise ShapeOutOfProfile(
                     f"arguments: expected sizes of which {guard}, as the model asked for while it was captured, got {shown}",
                     fix="compile again with example arguments of such sizes",

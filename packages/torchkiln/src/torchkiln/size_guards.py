@@ -39,9 +39,15 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class SizeGuard:
-    """At least one of some comparisons must hold in every call."""
+    """At least one of some comparisons must hold in every call.
+
+    Attributes:
+        comparisons: Of sizes.
+        question: What the model's own Python asks, and where, if that is why.
+    """
 
     comparisons: tuple[Comparison, ...]
+    question: str = ""
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -62,19 +68,28 @@ def guards_of(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> tup
     Raises:
         ExportError: A guard cannot be checked in a call.
     """
-    environment = shape_env_of(module)
-    if environment is None:
-        return ()
     found: dict[SizeGuard, None] = {}
-    for guard in environment.guards:
-        expression = environment.replace(guard.expr)
-        names = {symbol.name for symbol in expression.free_symbols}
-        if not names or not names <= set(dims) or _is_implied(expression, dims):
-            continue
-        clauses = sympy.to_cnf(expression)
-        for clause in clauses.args if isinstance(clauses, sympy.And) else (clauses,):
-            found[SizeGuard(tuple(_comparisons(clause)))] = None
+    for condition in conditions_of(module, dims):
+        found |= {SizeGuard(comparisons): None for comparisons in clauses_of(condition)}
     return tuple(found)
+
+
+def conditions_of(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]) -> list[Any]:
+    """The same as expressions."""
+    environment = shape_env_of(module)
+    guards = [] if environment is None else [environment.replace(guard.expr) for guard in environment.guards]
+    named = [(guard, {symbol.name for symbol in guard.free_symbols}) for guard in guards]
+    return [guard for guard, names in named if names and names <= set(dims) and not _is_implied(guard, dims)]
+
+
+def clauses_of(expression: Any) -> list[tuple[Comparison, ...]]:
+    """A condition on sizes as clauses that must all hold, of comparisons of which one must.
+
+    Raises:
+        ExportError: It cannot be checked in a call.
+    """
+    clauses = sympy.to_cnf(expression)
+    return [tuple(_comparisons(clause)) for clause in (clauses.args if isinstance(clauses, sympy.And) else (clauses,))]
 
 
 def _is_implied(expression: Any, dims: Mapping[str, DimRange]) -> bool:
@@ -96,9 +111,10 @@ def _comparisons(clause: Any) -> Iterator[Comparison]:
         yield Comparison(name, *(int(side) if side.is_Integer else side for side in relation.args))
 
 
-def guard_to_record(guard: SizeGuard) -> list[Any]:
+def guard_to_record(guard: SizeGuard) -> Any:
     """JSON data of a guard."""
-    return [[item.relation, format_size(item.left), format_size(item.right)] for item in guard.comparisons]
+    comparisons = [[item.relation, format_size(item.left), format_size(item.right)] for item in guard.comparisons]
+    return {"any": comparisons, "question": guard.question} if guard.question else comparisons
 
 
 def guard_from_record(record: Any) -> SizeGuard:
@@ -107,9 +123,12 @@ def guard_from_record(record: Any) -> SizeGuard:
     Raises:
         PlanFormatError: Not a guard.
     """
+    question = ""
+    if isinstance(record, dict):
+        record, question = record["any"], str(record["question"])
     comparisons = []
     for relation, left, right in record:
         if relation not in _RELATIONS:
             raise PlanFormatError(f"size guard: unknown relation {relation!r}")
         comparisons.append(Comparison(relation, parse_size(left), parse_size(right)))
-    return SizeGuard(tuple(comparisons))
+    return SizeGuard(tuple(comparisons), question)

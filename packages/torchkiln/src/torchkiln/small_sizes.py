@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchkiln.size_guards import SMALLEST_TRACED, Comparison, SizeGuard
 from torchkiln_core import DimRange, InternalError, Size
-from torchkiln_core.call import OpCall
+from torchkiln_core.call import OpCall, source_of
 from torchkiln_core.size import evaluate, size_of, symbols_of
 
 aten = torch.ops.aten
@@ -111,6 +111,16 @@ def small_size_guards(module: torch.fx.GraphModule, dims: Mapping[str, DimRange]
     return tuple(guards)
 
 
+def squeezed_sizes(module: torch.fx.GraphModule) -> dict[Size, str]:
+    """Sizes of dimensions that squeezes leave since they are not 1, with the source line, also of those that nothing reads."""
+    return {
+        found.extent: source_of(node) or str(node.target)
+        for node in module.graph.nodes
+        for found in _meaning(node)
+        if isinstance(found, _Kept) and _symbols(found.sizes)
+    }
+
+
 def _is_right(found: _Slice | _Element | _Kept, sizes: Mapping[str, int], at: Mapping[str, int]) -> bool:
     try:
         return found.is_right(sizes, at)
@@ -120,21 +130,25 @@ def _is_right(found: _Slice | _Element | _Kept, sizes: Mapping[str, int], at: Ma
 
 def _find(module: torch.fx.GraphModule) -> Iterator[_Slice | _Element | _Kept]:
     for node in module.graph.nodes:
-        if node.target not in _TARGETS:
-            continue
-        arguments = OpCall.from_node(node).arguments
-        shape = arguments["self"].meta["val"].shape
-        dim = arguments.get("dim", range(len(shape)))
-        extents = [size_of(shape[at]) for at in ((dim,) if isinstance(dim, int) else dim) if shape]
-        if node.target is aten.slice.Tensor:
-            [extent] = extents
-            start, end = _size(arguments["start"], 0), _size(arguments["end"], extent)
-            yield _Slice(extent, start, end, arguments["step"], size_of(node.meta["val"].shape[dim]))
-        elif node.target is aten.select.int:
-            [extent] = extents
-            yield _Element(extent, _size(arguments["index"], 0))
-        else:
-            yield from (_Kept(extent) for extent in extents if extent != 1)
+        yield from _meaning(node)
+
+
+def _meaning(node: torch.fx.Node) -> Iterator[_Slice | _Element | _Kept]:
+    if node.target not in _TARGETS:
+        return
+    arguments = OpCall.from_node(node).arguments
+    shape = arguments["self"].meta["val"].shape
+    dim = arguments.get("dim", range(len(shape)))
+    extents = [size_of(shape[at]) for at in ((dim,) if isinstance(dim, int) else dim) if shape]
+    if node.target is aten.slice.Tensor:
+        [extent] = extents
+        start, end = _size(arguments["start"], 0), _size(arguments["end"], extent)
+        yield _Slice(extent, start, end, arguments["step"], size_of(node.meta["val"].shape[dim]))
+    elif node.target is aten.select.int:
+        [extent] = extents
+        yield _Element(extent, _size(arguments["index"], 0))
+    else:
+        yield from (_Kept(extent) for extent in extents if extent != 1)
 
 
 def _size(argument: Any, default: Size) -> Size:

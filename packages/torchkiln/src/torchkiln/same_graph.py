@@ -1,0 +1,202 @@
+"""Whether a model exported for some sizes of 0 and 1 gives the graph that it gives for all others."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from torchkiln.written_memory import WrittenMemory, writes
+from torchkiln_core.call import OpCall
+
+aten = torch.ops.aten
+
+_COPIES = frozenset({aten.contiguous.default, aten.clone.default})
+"""Whether a model copies may depend on strides, which small sizes make contiguous."""
+_VIEWS = frozenset({aten.alias.default, aten.slice.Tensor, aten.expand.default})
+"""Whether a model calls them may depend on sizes: ``x[:n]`` of ``n`` rows is ``x``, and so is its expansion to its own shape."""
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def difference(general: ExportedProgram, special: ExportedProgram, small: Mapping[str, int]) -> str | None:
+    """What differs between a program for all sizes and one for small ones, at these sizes; ``None`` where both compute the same.
+
+    Args:
+        general: The program for all sizes.
+        special: The program in which the small sizes are numbers.
+        small: These sizes, by symbol.
+    """
+    ours, theirs = general.graph_signature, special.graph_signature
+    if [(spec.kind, spec.target) for spec in ours.input_specs] != [(spec.kind, spec.target) for spec in theirs.input_specs]:
+        return "other inputs, weights or constants"
+    if [(spec.kind, spec.target) for spec in ours.output_specs] != [(spec.kind, spec.target) for spec in theirs.output_specs]:
+        return "other results or mutations"
+    if general.call_spec.out_spec != special.call_spec.out_spec:
+        return "results of another structure"
+    held, others = ({**program.constants, **program.state_dict} for program in (general, special))
+    for spec in ours.input_specs:
+        if spec.target is not None and not _same_constant(held.get(spec.target), others.get(spec.target)):
+            return f"another {spec.target}"
+    return _Comparison(small).graphs(general.graph_module, special.graph_module)
+
+
+def _same_constant(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if not all(isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor) for item in (one, other)):
+        return False
+    return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
+
+
+class _Comparison:
+    """Compares calls in order; ``small`` are the small sizes by symbol."""
+
+    def __init__(self, small: Mapping[str, int]) -> None:
+        self._small = small
+
+    def graphs(self, general: torch.fx.GraphModule, special: torch.fx.GraphModule) -> str | None:
+        """The first difference between two graphs."""
+        our_calls, our_sources = self._calls(general.graph)
+        their_calls, their_sources = self._calls(special.graph)
+        partner: dict[torch.fx.Node, torch.fx.Node] = {}
+        for ours, theirs in itertools.zip_longest(our_calls, their_calls):
+            if ours is None or theirs is None:
+                return f"one has {(ours or theirs).format_node()} more"
+            modules = [_attribute(module, node) for module, node in ((general, ours), (special, theirs))]
+            if None not in modules:
+                same = self._same_modules(*modules)
+            else:
+                same = self._same_call(ours, theirs) and self._arguments(ours, our_sources, partner) == self._arguments(
+                    theirs, their_sources
+                )
+            if not same:
+                return f"{ours.format_node()} for all sizes is {theirs.format_node()} for these"
+            partner[ours] = theirs
+        return None
+
+    def _calls(self, graph: torch.fx.Graph) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, torch.fx.Node]]:
+        """What a graph computes, without sizes, checks and what nothing needs; and the nodes that are others once more, with these."""
+        needed: set[torch.fx.Node] = set()
+        for node in reversed(graph.nodes):
+            if node.op in ("placeholder", "output") or node in needed or writes(node):
+                needed.add(node)
+                needed.update(node.all_input_nodes)
+        memory = WrittenMemory(graph)
+        sources: dict[torch.fx.Node, torch.fx.Node] = {}
+        for node in graph.nodes:
+            if (node.target in _COPIES and not memory.holds(node)) or (node.target in _VIEWS and self._is_its_argument(node)):
+                sources[node] = sources.get(node.args[0], node.args[0])
+        left_out = (node for node in graph.nodes if node not in needed or _is_number(node))
+        skipped = sources.keys() | left_out
+        return [node for node in graph.nodes if node.op == "placeholder" or node not in skipped], sources
+
+    def _is_its_argument(self, node: torch.fx.Node) -> bool:
+        """Whether a view shows all of its argument, as it is."""
+        shape, own = self._shape(node, "self"), [self._size(size) for size in node.meta["val"].shape]
+        return shape == own and (
+            node.target is not aten.slice.Tensor or self._plain_slice(node, OpCall.from_node(node).arguments)["step"] == 1
+        )
+
+    def _same_modules(self, ours: Any, theirs: Any) -> bool:
+        if isinstance(ours, torch.fx.GraphModule) and isinstance(theirs, torch.fx.GraphModule):
+            return self.graphs(ours, theirs) is None
+        return _same_constant(ours, theirs)
+
+    def _same_call(self, ours: torch.fx.Node, theirs: torch.fx.Node) -> bool:
+        if ours.op != theirs.op or (ours.op == "call_function" and ours.target != theirs.target):
+            return False
+        return bool(self._value(ours.meta.get("val")) == self._value(theirs.meta.get("val")))
+
+    def _arguments(
+        self,
+        node: torch.fx.Node,
+        sources: Mapping[torch.fx.Node, torch.fx.Node],
+        partner: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
+    ) -> Any:
+        """Arguments with the numbers that sizes are, and nodes as those of the special graph; equal where they mean the same."""
+
+        def item(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.fx.Node):
+                return self._size(leaf)
+            if _is_number(leaf):
+                return self._size(leaf.meta["val"])
+            leaf = sources.get(leaf, leaf)
+            return leaf if partner is None else partner.get(leaf)
+
+        if not isinstance(node.target, OpOverload):
+            return _written(torch.fx.node.map_aggregate((node.args, node.kwargs), item))
+        arguments = {name: torch.fx.node.map_aggregate(argument, item) for name, argument in OpCall.from_node(node).arguments.items()}
+        if node.target is aten.slice.Tensor:
+            arguments = self._plain_slice(node, arguments)
+        elif node.target is aten.scaled_dot_product_attention.default and self._is_one_by_one(node):
+            arguments["is_causal"] = False
+        return _written(arguments)
+
+    def _plain_slice(self, node: torch.fx.Node, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """With bounds within the dimension: ``x[:n]`` of ``n`` rows is ``x[0:n]``."""
+        extent = self._shape(node, "self")[arguments["dim"]]
+        start = 0 if arguments["start"] is None else arguments["start"]
+        end = extent if arguments["end"] is None else arguments["end"]
+        if all(isinstance(size, int) for size in (extent, start, end)):
+            start, end, _ = slice(start, end).indices(extent)
+        return {**arguments, "start": start, "end": end}
+
+    def _is_one_by_one(self, node: torch.fx.Node) -> bool:
+        """Whether an attention has no more than one query and one key: a causal mask then hides nothing."""
+        return all(isinstance(length, int) and length <= 1 for length in (self._shape(node, name)[-2] for name in ("query", "key")))
+
+    def _shape(self, node: torch.fx.Node, name: str) -> list[Any]:
+        return [self._size(size) for size in OpCall.from_node(node).arguments[name].meta["val"].shape]
+
+    def _value(self, value: Any) -> Any:
+        """Dtypes, devices and shapes of what a call gives."""
+        return _written(pytree.tree_map(self._described, value))
+
+    def _described(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.dtype, leaf.device, leaf.layout, tuple(map(self._size, leaf.shape))
+        return self._size(leaf)
+
+    def _size(self, leaf: Any) -> Any:
+        if not isinstance(leaf, _SYMBOLIC):
+            return leaf
+        expression = sympy.sympify(leaf.node.expr)
+        value = expression.xreplace(
+            {name: sympy.Integer(self._small[name.name]) for name in expression.free_symbols if name.name in self._small}
+        )
+        if value.is_Integer and isinstance(leaf, torch.SymInt):
+            return int(value)
+        if value in (sympy.true, sympy.false):
+            return bool(value)
+        return value
+
+
+def _written(value: Any) -> Any:
+    """Comparable by ``==`` without taking ``True`` for 1, or 1 for 1.0, and with NaN equal to itself."""
+    if isinstance(value, (list, tuple)):
+        return [_written(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _written(item) for key, item in value.items()}
+    if isinstance(value, slice):
+        return ["slice", _written(value.start), _written(value.stop), _written(value.step)]
+    if isinstance(value, float):
+        return float, value.hex()
+    return type(value), value
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    return node.op != "placeholder" and isinstance(node.meta.get("val"), (*_SYMBOLIC, int, float))
+
+
+def _attribute(module: torch.nn.Module, node: torch.fx.Node) -> Any:
+    """What a ``get_attr`` node reads; ``None`` for others."""
+    return functools.reduce(getattr, str(node.target).split("."), module) if node.op == "get_attr" else None

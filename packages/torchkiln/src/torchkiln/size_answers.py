@@ -1,0 +1,120 @@
+"""Whether what a model asked of sizes has the same answers for sizes of 0 and 1."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+from sympy.logic.boolalg import Boolean
+from torch.fx.experimental.sym_node import SymNode
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from torchkiln.asked import Traced
+from torchkiln.ranges import shape_env_of
+from torchkiln.size_guards import SMALLEST_TRACED, conditions_of
+from torchkiln.size_meanings import SizeMeanings
+from torchkiln.small_sizes import squeezed_sizes
+from torchkiln_core import DimRange
+
+Region = Mapping[str, int]
+"""The symbols that are 0 or 1; all others are at least 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A question that has, or may have, another answer in a region than was traced.
+
+    Attributes:
+        condition: What must hold of the region's other symbols for the traced answer; false where nothing is known to help.
+        question: What was asked, and where.
+    """
+
+    condition: sympy.Basic
+    question: str
+
+
+class SizeAnswers:
+    """The questions of one export.
+
+    Args:
+        traced: The export.
+        dims: The range of every symbol of its inputs.
+    """
+
+    def __init__(self, traced: Traced, dims: Mapping[str, DimRange]) -> None:
+        self._asked = traced.asked
+        self._ranges = {name: ValueRanges(max(SMALLEST_TRACED, bounds.min), bounds.max) for name, bounds in dims.items()}
+        self._environment = shape_env_of(traced.program.graph_module)
+        self._squeezed = squeezed_sizes(traced.program.graph_module)
+        self._checked = conditions_of(traced.program.graph_module, dims)
+
+    def doubts(self, region: Region) -> tuple[Doubt, ...]:
+        """The questions whose answers are not known to be the same in a region."""
+        return tuple(dict.fromkeys(self._doubts(region)))
+
+    def _doubts(self, region: Region) -> Iterator[Doubt]:
+        meanings = SizeMeanings(self._asked, region)
+        checked = {meanings.at(condition) for condition in self._checked}
+        for question in self._asked.questions:
+            condition = _condition(meanings, question.node, question.answer)
+            if question.node.shape_env is not self._environment:
+                condition = self._anywhere(question.node, question.answer, region)
+            elif condition in checked or _holds(condition, self._ranges):
+                continue
+            if condition != sympy.true:
+                yield Doubt(condition, f"`{meanings.show(question.node)}` at {question.place}")
+        for key, place in self._asked.places.items():
+            node, _ = self._asked.computed[key]
+            if node.shape_env is self._environment and not _is_as_traced(meanings, node):
+                yield Doubt(sympy.false, f"`{meanings.show(node)}` at {place}")
+
+        for size, place in self._squeezed.items():
+            # What a squeeze makes of a 1 has another rank, of which a model may ask.
+            condition = meanings.at(sympy.Ne(size, 1))
+            if not _holds(condition, self._ranges):
+                yield Doubt(condition, f"`{size} == 1` by a squeeze at {place}")
+
+    def _anywhere(self, node: SymNode, answer: bool, region: Region) -> sympy.Basic:
+        """Whether the answer is the same whichever symbols are small: a branch of ``torch.cond`` has symbols of its own."""
+        names = sorted(SizeMeanings(self._asked, {}).symbols(node))
+        ranges = dict.fromkeys(names, ValueRanges(SMALLEST_TRACED, int_oo))
+        for sizes in itertools.product((None, *{*region.values()}), repeat=len(names)):
+            small = {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
+            if small and not _holds(_condition(SizeMeanings(self._asked, small), node, answer), ranges):
+                return sympy.false
+        return sympy.true
+
+
+def _condition(meanings: SizeMeanings, node: SymNode, answer: bool) -> sympy.Basic:
+    """What must hold for an answer."""
+    try:
+        value = meanings.of(node)
+    except ZeroDivisionError:
+        return sympy.true  # Python raises too
+    except TypeError:
+        return sympy.false  # torch has no formula
+    value = value if isinstance(value, Boolean) else sympy.Ne(value, 0)
+    return value if answer else sympy.Not(value)
+
+
+def _holds(condition: sympy.Basic, ranges: Mapping[str, ValueRanges[Any]]) -> bool:
+    """Whether a condition holds in a range. What depends on data has checks of its own."""
+    symbols = condition.free_symbols
+    if not symbols:
+        return condition is sympy.true
+    if not {symbol.name for symbol in symbols} <= ranges.keys():
+        return True
+    return bool(bound_sympy(condition, {symbol: ranges[symbol.name] for symbol in symbols}).lower == sympy.true)
+
+
+def _is_as_traced(meanings: SizeMeanings, node: SymNode) -> bool:
+    try:
+        return bool(sympy.expand(meanings.of(node) - meanings.at(node.expr)) == 0)
+    except ZeroDivisionError:
+        return True
+    except TypeError:
+        return False

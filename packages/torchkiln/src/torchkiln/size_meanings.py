@@ -1,0 +1,96 @@
+"""What sizes and conditions of a model are worth where some symbols are 0 or 1.
+
+torch simplifies as it goes, for symbols that are at least 2: ``n >= 1`` is ``True`` and ``max(n, 1)`` is ``n`` from the start. So they are
+computed anew, from the operations that made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+from torch.fx.experimental import sym_node
+from torch.fx.experimental.sym_node import SymNode
+
+from torchkiln.asked import Asked
+
+
+class SizeMeanings:
+    """Sizes and conditions for some small sizes; other symbols stay symbols, and are at least 2.
+
+    Args:
+        asked: How they were computed.
+        small: The small sizes, by symbol.
+    """
+
+    def __init__(self, asked: Asked, small: Mapping[str, int]) -> None:
+        self._asked = asked
+        self._small = small
+        self._known: dict[int, Any] = {}
+
+    def of(self, node: SymNode) -> sympy.Basic:
+        """A size or condition as Python computes it.
+
+        Raises:
+            ZeroDivisionError: Python raises it too.
+            TypeError: torch has no formula for it.
+        """
+        waiting = [node]
+        while waiting:
+            current = waiting[-1]
+            made = self._asked.computed.get(id(current))
+            missing = [] if made is None else [operand for operand in made[1].operands if id(operand) not in self._known]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if made is None:
+                self._known[id(current)] = self.at(current.expr)
+            else:
+                formula: Any = sym_node.magic_methods[made[1].method]
+                self._known[id(current)] = sympy.sympify(formula(*(self._known[id(operand)] for operand in made[1].operands)))
+        return self._known[id(node)]
+
+    def at(self, expression: Any) -> sympy.Basic:
+        """What torch has for a size or condition.
+
+        Raises:
+            ZeroDivisionError: Python raises it too.
+        """
+        known = sympy.sympify(expression)
+        return known.xreplace(
+            {symbol: sympy.Integer(self._small[symbol.name]) for symbol in known.free_symbols if symbol.name in self._small}
+        )
+
+    def symbols(self, node: SymNode) -> set[str]:
+        """Names of all symbols that it was computed from."""
+        seen: set[int] = set()
+        names: set[str] = set()
+        waiting = [node]
+        while waiting:
+            current = waiting.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            if (made := self._asked.computed.get(id(current))) is not None:
+                waiting += made[1].operands
+            else:
+                names |= {symbol.name for symbol in sympy.sympify(current.expr).free_symbols}
+        return names
+
+    def show(self, node: SymNode) -> str:
+        """A size or condition as the model wrote it, as far as that is known."""
+        made = self._asked.computed.get(id(node))
+        if made is None:
+            return str(node.expr)
+        method, operands = made[1].method, [self.show(operand) for operand in made[1].operands]
+        if method in _SIGNS and len(operands) == 2:
+            return f"{operands[0]} {_SIGNS[method]} {operands[1]}"
+        return f"{method.removeprefix('sym_')}({', '.join(operands)})"
+
+
+_SIGNS = {
+    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+    **{"add": "+", "sub": "-", "mul": "*", "mod": "%", "int_floordiv": "//", "and": "and", "or": "or"},
+}
