@@ -158,6 +158,19 @@ def test_language_models_on_the_reference_engine(name: str) -> None:
     check_language(name, torch.float32, "reference", "cpu")
 
 
+@pytest.mark.parametrize("name", ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "bert", "t5_encoder"))])
+def test_one_text_and_one_word_without_a_mask(name: str) -> None:
+    """What the models ask of such sizes, they ask in other places than with a mask; both ways of each branch are the same there."""
+    example = EXAMPLES[name](torch.float32, LARGEST[0])
+    (words,), _ = cut(example, TYPICAL, "cpu")
+    shapes = {"input_ids": {0: Dim("batch", min=1, max=LARGEST[0]), 1: Dim("length", min=1, max=LARGEST[1])}}
+    compiled = torchkiln.compile(example.model, (words,), dynamic_shapes=shapes, engine="reference")
+    for batch, length in SIZES:
+        args = (words.repeat(2, 3)[:batch, :length],)
+        with torch.no_grad():
+            assert_same(example.model(*args), compiled(*args), OpClass.MODEL)
+
+
 def test_images_on_the_reference_engine() -> None:
     check_images(torch.float32, "reference", "cpu")
 

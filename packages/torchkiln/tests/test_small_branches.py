@@ -73,6 +73,18 @@ def twice(x: T) -> T:
     return y
 
 
+def write_to_copy(x: T, copies: bool) -> T:
+    y = x.clone() if copies else x
+    y.add_(1)
+    return x * y
+
+
+def write_to_copied(x: T, copies: bool) -> T:
+    y = x[:, :2].clone() if copies else x[:, :2]
+    x.add_(1)
+    return x.sum() * y
+
+
 def in_a_branch(x: T) -> T:
     return torch.cond(x.sum() > 100, lambda x: x + 1 if x.shape[0] > 1 else x * 3, lambda x: x * 2, (x,))
 
@@ -125,6 +137,14 @@ FORMS: dict[str, tuple[Callable[[T], Any], set[int]]] = {
     "a check": (asserted, {0}),
     "a loop": (twice, {1}),
     "a branch of torch.cond": (in_a_branch, {0, 1}),
+    "torch.cond": (lambda x: torch.cond(x.sum() > 100, lambda x: x + 1, lambda x: x * 2, (x,)), set()),
+    "is_contiguous": (lambda x: x + 1 if x.t().is_contiguous() else x * 2, {0, 1}),
+    "a copy if need be": (lambda x: (y if (y := x.t()).is_contiguous() else y.contiguous()) + 1, set()),
+    "halves": (lambda x: x + 1 if x.shape[0] / 2 > 0.5 else x * 2, {0, 1}),
+    "inside of torch.vmap": (lambda x: torch.vmap(lambda row: row + 1 if x.shape[0] > 1 else row * 2)(x), {0, 1}),
+    "a write": (lambda x: y.add_(1) if (y := x * 2).shape[0] > 1 else y.add_(1), set()),  # noqa: RUF034
+    "a copy that is written to": (lambda x: write_to_copy(x * 2, bool(x.shape[0] > 1)), {0, 1}),
+    "a copy of what is written to": (lambda x: write_to_copied(x * 2, bool(x.shape[0] > 1)), {0, 1}),
     "a value": (lambda x: torch.where(torch.tensor(x.shape[0] > 1), x + 1, x * 2), set()),
     "a squeeze that nothing reads": (lambda x: x + 1 if x.squeeze(0).dim() == 2 else x * 2, {1}),
     "nothing": (lambda x: x * x.shape[0], set()),
@@ -182,6 +202,14 @@ TWO: dict[str, tuple[Callable[[T, T], Any], Callable[[int, int], bool]]] = {
     "one after the other": (
         lambda x, y: x.sum() + y.sum() if x.shape[0] > 1 else (x.sum() + y.sum() if y.shape[0] > 1 else x.sum() * y.sum()),
         lambda n, m: n < 2 and m < 2,
+    ),
+    "a quotient": (
+        lambda x, y: x.sum() + y.shape[0] // x.shape[0] if x.shape[0] > 1 else x.sum() * y.sum(),
+        lambda n, m: n < 2,
+    ),
+    "a remainder": (
+        lambda x, y: x.sum() + (1 if y.shape[0] % (x.shape[0] + 1) >= 0 else 2) if x.shape[0] else y.sum(),
+        lambda n, m: n == 0,
     ),
     "one of them": (lambda x, y: x.sum() + y.sum() if y.shape[0] != 1 else x.sum() * y.sum(), lambda n, m: m == 1),
     "neither": (lambda x, y: x.sum() + y.sum() if x.shape[0] > y.shape[0] - y.shape[0] else x.sum() + y.sum(), lambda n, m: False),  # noqa: RUF034

@@ -7,6 +7,7 @@ of the question is left in the program, though for 1 the answer is another.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -50,6 +51,14 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """A tensor that was found not to be contiguous, by its sizes: where these are small, it may be."""
+
+    sizes: tuple[SymNode, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Computed:
     """A size as the result of an operation, before torch simplified it for sizes of at least 2."""
 
@@ -63,11 +72,13 @@ class Asked:
 
     Attributes:
         questions: In the order in which they were asked.
+        layouts: What was asked of the memory of tensors.
         computed: How sizes and conditions came about, by the ``id`` of their node.
         places: The lines of the model's Python that computed sizes, by the ``id`` of the node.
     """
 
     questions: list[Question] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
     computed: dict[int, tuple[SymNode, Computed]] = field(default_factory=dict)
     places: dict[int, str] = field(default_factory=dict)
     _given: set[int] = field(default_factory=set)
@@ -76,6 +87,7 @@ class Asked:
     def forget(self) -> None:
         """Starts anew."""
         self.questions.clear()
+        self.layouts.clear()
         self.computed.clear()
         self.places.clear()
         self._given.clear()
@@ -84,6 +96,13 @@ class Asked:
         """Takes down an answer, if it is the model that asked."""
         if isinstance(node, SymNode) and (place := _place_of_asker(sys._getframe(2))) is not None:
             self.questions.append(Question(node, answer, place))
+
+    def find_apart(self, tensor: torch.Tensor) -> None:
+        """Takes down that a tensor is not contiguous, if it is the model that asked."""
+        shape: tuple[int | torch.SymInt, ...] = tuple(tensor.shape)
+        sizes = tuple(size.node for size in shape if isinstance(size, torch.SymInt))
+        if sizes and (place := _place_of_asker(sys._getframe(2))) is not None:
+            self.layouts.append(Layout(sizes, place))
 
     def compute(self, method: str, operands: tuple[SymNode, ...], result: SymNode) -> None:
         """Takes down an operation."""
@@ -118,6 +137,7 @@ def recorded(asked: Asked) -> Iterator[None]:
         changes.enter_context(_replaced(symbolic_shapes, "_static_eval_sym_bool", _knowing(asked, static)))
         for name in ("guard_or_false", "guard_or_true", "statically_known_true"):
             changes.enter_context(_replaced(SymNode, name, _unrecorded(asked, getattr(SymNode, name))))
+        changes.enter_context(_replaced(torch.Tensor, "is_contiguous", _looking(asked, torch.Tensor.is_contiguous)))
         yield
 
 
@@ -178,24 +198,36 @@ def _unrecorded(asked: Asked, original: Callable[..., Any]) -> Callable[..., Any
     return answer
 
 
+def _looking(asked: Asked, original: Callable[..., Any]) -> Callable[..., Any]:
+    """``Tensor.is_contiguous``, which decides by sizes too."""
+
+    def is_contiguous(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        answered = original(self, *args, **kwargs)
+        if not answered:
+            asked.find_apart(self)
+        return answered
+
+    return is_contiguous
+
+
 @contextlib.contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
+    is_own, original = name in vars(owner), getattr(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if is_own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
 
 
 def _place_of_asker(frame: FrameType | None) -> str | None:
     """The line of the model that asks, as ``file:line``; ``None`` where it is an operator that does."""
-    while frame is not None and _passes_on(frame):
+    while frame is not None and (_passes_on(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
         frame = frame.f_back
-    if frame is None:
-        return None
-    asker = frame.f_code.co_filename
-    if asker.startswith(_INTERNAL) and not asker.startswith(_INTERPRETED):
+    if frame is None or _is_internal(frame.f_code.co_filename):
         return None
     shown: FrameType | None = frame
     while shown is not None and shown.f_code.co_filename.startswith((_TORCH, _HERE)):
@@ -204,6 +236,11 @@ def _place_of_asker(frame: FrameType | None) -> str | None:
     return f"{shown.f_code.co_filename}:{shown.f_lineno}"
 
 
-def _passes_on(frame: FrameType) -> bool:
-    code = frame.f_code
-    return code.co_filename in _PASSED_ON or code.co_filename.startswith("<") or code.co_name == "__torch_function__"
+@functools.cache
+def _passes_on(file: str) -> bool:
+    return file in _PASSED_ON or file.startswith("<")
+
+
+@functools.cache
+def _is_internal(file: str) -> bool:
+    return file.startswith(_INTERNAL) and not file.startswith(_INTERPRETED)

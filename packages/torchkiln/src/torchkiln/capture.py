@@ -118,7 +118,7 @@ def export_model(
         with untouched(module):
             return _export(module, *small_examples(program, args, kwargs, small))
 
-    guards = () if dynamic_shapes is None else small_branch_guards(traced, export_for)
+    guards = small_branch_guards(traced, export_for)
     if isinstance(module, _FunctionModule):
         _locate(traced.program.graph, module.function)
     return Exported(traced.program, guards)

@@ -72,7 +72,7 @@ class _Comparison:
             if ours is None or theirs is None:
                 return f"one has {(ours or theirs).format_node()} more"
             modules = [_attribute(module, node) for module, node in ((general, ours), (special, theirs))]
-            if None not in modules:
+            if all(module is not None for module in modules):
                 same = self._same_modules(*modules)
             else:
                 same = self._same_call(ours, theirs) and self._arguments(ours, our_sources, partner) == self._arguments(
@@ -93,8 +93,12 @@ class _Comparison:
         memory = WrittenMemory(graph)
         sources: dict[torch.fx.Node, torch.fx.Node] = {}
         for node in graph.nodes:
-            if (node.target in _COPIES and not memory.holds(node)) or (node.target in _VIEWS and self._is_its_argument(node)):
-                sources[node] = sources.get(node.args[0], node.args[0])
+            if node.target not in _COPIES | _VIEWS:
+                continue
+            source = OpCall.from_node(node).arguments["self"]
+            is_same = self._is_its_argument(node) if node.target in _VIEWS else not (memory.holds(node) or memory.holds(source))
+            if is_same:
+                sources[node] = sources.get(source, source)
         left_out = (node for node in graph.nodes if node not in needed or _is_number(node))
         skipped = sources.keys() | left_out
         return [node for node in graph.nodes if node.op == "placeholder" or node not in skipped], sources
@@ -130,7 +134,7 @@ class _Comparison:
             if _is_number(leaf):
                 return self._size(leaf.meta["val"])
             leaf = sources.get(leaf, leaf)
-            return leaf if partner is None else partner.get(leaf)
+            return leaf if partner is None else partner.get(leaf, leaf)
 
         if not isinstance(node.target, OpOverload):
             return _written(torch.fx.node.map_aggregate((node.args, node.kwargs), item))
@@ -170,9 +174,11 @@ class _Comparison:
         if not isinstance(leaf, _SYMBOLIC):
             return leaf
         expression = sympy.sympify(leaf.node.expr)
-        value = expression.xreplace(
-            {name: sympy.Integer(self._small[name.name]) for name in expression.free_symbols if name.name in self._small}
-        )
+        known = {symbol: sympy.Integer(self._small[symbol.name]) for symbol in expression.free_symbols if symbol.name in self._small}
+        try:
+            value = expression.xreplace(known)
+        except ZeroDivisionError:
+            return expression  # no number, and so equal to none
         if value.is_Integer and isinstance(leaf, torch.SymInt):
             return int(value)
         if value in (sympy.true, sympy.false):

@@ -54,27 +54,36 @@ class SizeAnswers:
 
     def doubts(self, region: Region) -> tuple[Doubt, ...]:
         """The questions whose answers are not known to be the same in a region."""
-        return tuple(dict.fromkeys(self._doubts(region)))
-
-    def _doubts(self, region: Region) -> Iterator[Doubt]:
         meanings = SizeMeanings(self._asked, region)
-        checked = {meanings.at(condition) for condition in self._checked}
+        return tuple(dict.fromkeys((*self._of_questions(meanings, region), *self._of_sizes(meanings), *self._of_tensors(meanings, region))))
+
+    def _of_questions(self, meanings: SizeMeanings, region: Region) -> Iterator[Doubt]:
+        checked = {_at(meanings, condition) for condition in self._checked}
         for question in self._asked.questions:
-            condition = _condition(meanings, question.node, question.answer)
             if question.node.shape_env is not self._environment:
                 condition = self._anywhere(question.node, question.answer, region)
-            elif condition in checked or _holds(condition, self._ranges):
-                continue
+            else:
+                condition = _condition(meanings, question.node, question.answer)
+                if condition in checked or _holds(condition, self._ranges):
+                    continue
             if condition != sympy.true:
                 yield Doubt(condition, f"`{meanings.show(question.node)}` at {question.place}")
+
+    def _of_sizes(self, meanings: SizeMeanings) -> Iterator[Doubt]:
+        """Sizes that torch simplified to others."""
         for key, place in self._asked.places.items():
             node, _ = self._asked.computed[key]
             if node.shape_env is self._environment and not _is_as_traced(meanings, node):
                 yield Doubt(sympy.false, f"`{meanings.show(node)}` at {place}")
 
+    def _of_tensors(self, meanings: SizeMeanings, region: Region) -> Iterator[Doubt]:
+        """Ranks and strides, which depend on sizes."""
+        for layout in self._asked.layouts:
+            own = all(size.shape_env is self._environment for size in layout.sizes)
+            if not own or any(meanings.symbols(size) & region.keys() for size in layout.sizes):
+                yield Doubt(sympy.false, f"`is_contiguous()` at {layout.place}")
         for size, place in self._squeezed.items():
-            # What a squeeze makes of a 1 has another rank, of which a model may ask.
-            condition = meanings.at(sympy.Ne(size, 1))
+            condition = _at(meanings, sympy.Ne(size, 1))
             if not _holds(condition, self._ranges):
                 yield Doubt(condition, f"`{size} == 1` by a squeeze at {place}")
 
@@ -87,6 +96,13 @@ class SizeAnswers:
             if small and not _holds(_condition(SizeMeanings(self._asked, small), node, answer), ranges):
                 return sympy.false
         return sympy.true
+
+
+def _at(meanings: SizeMeanings, condition: sympy.Basic) -> sympy.Basic:
+    try:
+        return meanings.at(condition)
+    except ZeroDivisionError:
+        return sympy.true  # Python raises too
 
 
 def _condition(meanings: SizeMeanings, node: SymNode, answer: bool) -> sympy.Basic:

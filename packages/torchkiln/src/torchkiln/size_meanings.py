@@ -6,7 +6,7 @@ computed anew, from the operations that made them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -48,8 +48,7 @@ class SizeMeanings:
             if made is None:
                 self._known[id(current)] = self.at(current.expr)
             else:
-                formula: Any = sym_node.magic_methods[made[1].method]
-                self._known[id(current)] = sympy.sympify(formula(*(self._known[id(operand)] for operand in made[1].operands)))
+                self._known[id(current)] = _computed(made[1].method, [self._known[id(operand)] for operand in made[1].operands])
         return self._known[id(node)]
 
     def at(self, expression: Any) -> sympy.Basic:
@@ -79,18 +78,29 @@ class SizeMeanings:
                 names |= {symbol.name for symbol in sympy.sympify(current.expr).free_symbols}
         return names
 
-    def show(self, node: SymNode) -> str:
-        """A size or condition as the model wrote it, as far as that is known."""
+    def show(self, node: SymNode, depth: int = 6) -> str:
+        """A size or condition as the model wrote it, as far as that is known; operations further down than ``depth`` as torch has them."""
         made = self._asked.computed.get(id(node))
-        if made is None:
+        if made is None or depth == 0:
             return str(node.expr)
-        method, operands = made[1].method, [self.show(operand) for operand in made[1].operands]
-        if method in _SIGNS and len(operands) == 2:
-            return f"{operands[0]} {_SIGNS[method]} {operands[1]}"
-        return f"{method.removeprefix('sym_')}({', '.join(operands)})"
+        method, operands = made[1].method, made[1].operands
+        if method not in _SIGNS:
+            return f"{method.removeprefix('sym_')}({', '.join(self.show(operand, depth - 1) for operand in operands)})"
+        shown = [self.show(operand, depth - 1) for operand in operands]
+        return f" {_SIGNS[method]} ".join(f"({item})" if " " in item else item for item in shown)
+
+
+def _computed(method: str, operands: Sequence[sympy.Basic]) -> sympy.Basic:
+    formula: Any = sym_node.magic_methods[method]
+    try:
+        return sympy.sympify(formula(*operands))
+    except ZeroDivisionError:
+        raise
+    except Exception as error:
+        raise TypeError(f"{method}: torch has no formula for {', '.join(map(str, operands))}") from error
 
 
 _SIGNS = {
     **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
-    **{"add": "+", "sub": "-", "mul": "*", "mod": "%", "int_floordiv": "//", "and": "and", "or": "or"},
+    **{"add": "+", "sub": "-", "mul": "*", "mod": "%", "int_floordiv": "//", "int_truediv": "/", "and": "and", "or": "or"},
 }
