@@ -15,6 +15,7 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true, statically_known_true
 
 import torchkiln
+from torchkiln.untouched import untouched
 from torchkiln_core import ExportError
 
 T = torch.Tensor
@@ -352,6 +353,28 @@ def test_the_model_is_as_after_one_export() -> None:
     x = torch.rand(1, 3)
     assert torch.equal(program(x), x * 2)
     torch.testing.assert_close(model.total, x[0])
+
+
+def test_what_a_forward_writes_is_taken_back() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    model.seen, model.names, model.kinds, model.count = [1], {"a": 1}, {"b"}, 0
+    lists = model.seen, model.names, model.kinds
+    weight, mean = model[0].weight, model[1].running_mean
+    with untouched(model):
+        model.seen.append(2)
+        model.names["a"] = 2
+        model.kinds.add("c")
+        model.count, model.other = 1, 1
+        model[1].running_mean = torch.ones(2)
+        model[0].weight = nn.Parameter(torch.ones(2, 2))
+        model.extra = nn.Identity()
+        torch.rand(1)
+    assert (model.seen, model.names, model.kinds, model.count) == ([1], {"a": 1}, {"b"}, 0)
+    assert all(one is other for one, other in zip(lists, (model.seen, model.names, model.kinds), strict=True))
+    assert model[0].weight is weight
+    assert model[1].running_mean is mean
+    assert not hasattr(model, "other")
+    assert not hasattr(model, "extra")
 
 
 def test_many_sizes_of_which_much_is_asked_cost_few_exports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -26,20 +27,30 @@ def untouched(model: torch.nn.Module) -> Iterator[None]:
     finally:
         random.setstate(numbers)
         for attributes, copies in kept:
-            attributes.clear()
+            for name in attributes.keys() - copies.keys():
+                del attributes[name]
+            # Only what changed is written: another thread may run the model.
             for name, (value, items) in copies.items():
-                attributes[name] = value
-                _restore(value, items)
+                if attributes.get(name) is not value:
+                    attributes[name] = value
+                if items is not None and not _same(value, items):
+                    _restore(value, items)
 
 
 def _copies(attributes: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     return {name: (value, type(value)(value) if type(value) in _CONTAINERS else None) for name, value in attributes.items()}
 
 
+def _same(value: Any, items: Any) -> bool:
+    """Whether two containers hold the same objects."""
+    if isinstance(value, dict):
+        return list(value) == list(items) and all(value[key] is items[key] for key in items)
+    return len(value) == len(items) and (value == items if isinstance(value, set) else all(map(operator.is_, value, items)))
+
+
 def _restore(value: Any, items: Any) -> None:
-    match items:
-        case dict() | set():
-            value.clear()
-            value.update(items)
-        case list():
-            value[:] = items
+    if isinstance(value, list):
+        value[:] = items
+    else:
+        value.clear()
+        value.update(items)
