@@ -13,6 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._sympy.functions import Max, Min
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from torchkiln.ranges import shape_env_of
+
 
 def export_asking_less(export: Callable[..., ExportedProgram]) -> ExportedProgram:
     """``export()``, or where PyTorch's questions refuse sizes that the user declared, an export with fewer of them.
@@ -45,10 +47,13 @@ def export_asking_less(export: Callable[..., ExportedProgram]) -> ExportedProgra
 
 
 def _asserted_of_sizes(exported: ExportedProgram) -> list[sympy.Basic]:
-    """What the graph asserts of sizes of inputs alone; other assertions are part of any export."""
+    """What was put off of sizes of inputs alone; other assertions are part of any export."""
     asserts = [node for node in exported.graph.nodes if node.target is torch.ops.aten._assert_scalar.default]
     values = [node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else node.args[0] for node in asserts]
     found = [value.node.expr for value in values if isinstance(value, torch.SymBool)]
+    if (environment := shape_env_of(exported.graph_module)) is not None:
+        # Not all of them become calls of the graph.
+        found += [item.expr for items in environment.deferred_runtime_asserts.values() for item in items]
     return [item for item in found if all(symbol_is_type(symbol, SymT.SIZE) for symbol in free_symbols(item))]
 
 
