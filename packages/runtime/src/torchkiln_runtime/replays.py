@@ -77,7 +77,7 @@ class ReplaysByShapes:
             if self._seen.count(shapes) < _SIGHTINGS_TO_REPLACE:
                 return None
             self._seen.forget(shapes)
-            self._of.popitem(last=False)
+            self._of.popitem(last=False)[1].finish()
         made = self._of[shapes] = self._make(shapes)
         return made
 
@@ -149,6 +149,11 @@ class Replays:
         if len(self._graphs) >= _GRAPHS:
             self._graphs.popitem(last=False)
         self._graphs[addresses] = graph
+
+    def finish(self) -> None:
+        """Waits for the current stream, whose last replays may still use the context, before that is given up."""
+        if self._context is not None:
+            torch.cuda.current_stream(self._device).synchronize()
 
     def _forget(self) -> None:
         """Drops all graphs, for they use memory that the stream no longer does; a call with their addresses is captured at once."""
