@@ -46,6 +46,8 @@ _SETTLE_S = {"lazy": 4.0}
 """How long calls run before they are measured where kernels are compiled meanwhile."""
 _ROUNDS, _CALLS = 8, 30
 """The best of a few rounds is taken: a host with neighbours may be slow in any one of them."""
+_BETWEEN_S = 0.25
+"""Rest between two rounds, for neighbours are busy for longer than one."""
 _NEW_SIZES = (5, 6)
 """Batches that are called for the first time once the row's own has run for long."""
 
@@ -71,17 +73,33 @@ def compile_for(workload: Workload, mode: str) -> torchkiln.CompiledModule:
 
 
 def host_us(call: Callable[[], Any]) -> float:
-    """Median time that a call keeps the host, with the queue of the GPU empty at its start, in the best round."""
-    rounds = []
+    """Median time that a call keeps the host, with the queue of the GPU empty at its start."""
+    times = []
+    for _ in range(_CALLS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times)
+
+
+def best_round(call: Callable[[], Any]) -> dict[str, float]:
+    """The least of each figure over a few rounds."""
+    build = functools.partial(pytree.tree_unflatten, *pytree.tree_flatten(call()))
+    rounds: list[dict[str, float]] = []
     for _ in range(_ROUNDS):
-        times = []
-        for _ in range(_CALLS):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            call()
-            times.append((time.perf_counter() - start) * 1e6)
-        rounds.append(statistics.median(times))
-    return min(rounds)
+        samples = sorted(latencies_ms(call, _CALLS))
+        rounds.append(
+            {
+                "median_ms": statistics.median(samples),
+                "p90_ms": samples[-len(samples) // 10],
+                "throughput_ms": throughput_ms(call),
+                "host_us": host_us(call),
+                "results_us": host_us(build),
+            }
+        )
+        time.sleep(_BETWEEN_S)
+    return {name: min(figures[name] for figures in rounds) for name in rounds[0]}
 
 
 def new_sizes_ms(compiled: torchkiln.CompiledModule, workload: Workload) -> list[float]:
@@ -122,15 +140,10 @@ def measure(row: str, mode: str) -> Mapping[str, Any]:
             torch.cuda.synchronize()
         if not compiled.wait_for_static_engines(120):
             raise RuntimeError("no static engine after 120 s")
-        samples = min((sorted(latencies_ms(call, _CALLS)) for _ in range(_ROUNDS)), key=statistics.median)
         return {
             "row": row,
             "mode": mode,
-            "median_ms": statistics.median(samples),
-            "p90_ms": samples[-len(samples) // 10],
-            "throughput_ms": min(throughput_ms(call) for _ in range(_ROUNDS // 2)),
-            "host_us": host_us(call),
-            "results_us": host_us(functools.partial(pytree.tree_unflatten, *pytree.tree_flatten(call()))),
+            **best_round(call),
             "new_sizes_ms": [] if mode == "static" else new_sizes_ms(compiled, workload),
             "compile_s": compile_s + ready - begun,
             "static_engines": [[item.state, item.build_ms, item.reason] for item in compiled.report.static_engines],
