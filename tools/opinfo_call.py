@@ -63,10 +63,8 @@ class SampleCall:
         return SampleCall(function, tuple(leaves), spec)
 
     def widened(self) -> SampleCall:
-        """The call on float32 copies of its half tensors."""
-        halves = (torch.float16, torch.bfloat16)
-        leaves = (leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype in halves else leaf for leaf in self.leaves)
-        return SampleCall(self.function, tuple(leaves), self.spec)
+        """The call on float32 copies of its half tensors, with a result in float32 where it asks for a half one."""
+        return SampleCall(self.function, tuple(map(_widened, self.leaves)), self.spec)
 
     def tensors(self) -> list[torch.Tensor]:
         """Copies of the tensors, each once; an expanded one keeps its shared elements."""
@@ -97,6 +95,13 @@ class SampleCall:
 
         args, kwargs = pytree.tree_unflatten([shown(leaf) for leaf in self.leaves], self.spec)
         return ", ".join([*map(str, args), *(f"{name}={value}" for name, value in kwargs.items())])
+
+
+def _widened(leaf: Any) -> Any:
+    halves = (torch.float16, torch.bfloat16)
+    if isinstance(leaf, torch.Tensor):
+        return leaf.float() if leaf.dtype in halves else leaf
+    return torch.float32 if isinstance(leaf, torch.dtype) and leaf in halves else leaf
 
 
 @dataclass(frozen=True, slots=True)
