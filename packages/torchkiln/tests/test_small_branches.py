@@ -86,6 +86,51 @@ def write_to_copied(x: T, copies: bool) -> T:
     return x.sum() * y
 
 
+def catches(x: T) -> T:
+    try:
+        return x * 2 if 8 // (x.shape[0] - 1) >= 0 else x
+    except ZeroDivisionError:
+        return x * 3
+
+
+def with_chosen_rows(x: T) -> T:
+    y = torch.cat([x, x[x[:, 0] > 99]])
+    return y * 2 if y.shape[0] > 1 else y * 3
+
+
+def write_to(make: Callable[[T], T]) -> Callable[[T], T]:
+    """A write to what is a view of ``y`` for some sizes, and a copy for others."""
+
+    def function(x: T) -> T:
+        y = x * 2
+        make(y).add_(1)
+        return y + 1
+
+    return function
+
+
+def write_behind(x: T) -> T:
+    y = x * 2
+    kept = y.t().contiguous()
+    y.add_(1)
+    return kept * 1
+
+
+def no_file() -> Callable[[T], T]:
+    made: dict[str, Any] = {}
+    exec("import torch\n@torch.no_grad()\ndef f(x):\n    return x + 1 if x.shape[0] > 1 else x * 2", made)  # noqa: S102 - code as a prompt of Python runs it
+    function: Callable[[T], T] = made["f"]
+    return function
+
+
+def graph() -> nn.Module:
+    made = torch.fx.Graph()
+    x = made.placeholder("x")
+    most = made.call_function(max, (made.call_method("size", (x, 0)), 2))
+    made.output(made.call_function(torch.mul, (x, most)))
+    return torch.fx.GraphModule({}, made)
+
+
 def in_a_branch(x: T) -> T:
     return torch.cond(x.sum() > 100, lambda x: x + 1 if x.shape[0] > 1 else x * 3, lambda x: x * 2, (x,))
 
@@ -138,7 +183,21 @@ FORMS: dict[str, tuple[Callable[[T], Any], set[int]]] = {
     "a check": (asserted, {0}),
     "a loop": (twice, {1}),
     "a branch of torch.cond": (in_a_branch, {0, 1}),
+    "a number in a branch of torch.cond": (
+        lambda x: torch.cond(x.sum() >= 0, lambda x: x.sum(0) + (3 if x.shape[0] - 1 else 4), lambda x: x.sum(0), (x,)),
+        {1},
+    ),
     "torch.cond": (lambda x: torch.cond(x.sum() > 100, lambda x: x + 1, lambda x: x * 2, (x,)), set()),
+    "an error that is caught": (catches, {0, 1}),
+    "a size that depends on data too": (with_chosen_rows, {0, 1}),
+    "numbers read from tensors": (lambda x: x * (x.sum() if x.shape[0] > 1 else x.mean()).item(), {0, 1}),
+    "zeros of two signs": (lambda x: x / torch.tensor(0.0 if x.shape[0] > 1 else -0.0), {0, 1}),
+    "a write through reshape": (write_to(lambda y: y.t().reshape(-1)), {0, 1}),
+    "a write through flatten": (write_to(lambda y: y.t().flatten()), {0, 1}),
+    "a write through contiguous": (write_to(lambda y: y.t().contiguous()), {0, 1}),
+    "a write behind a copy": (write_behind, {0, 1}),
+    "a write through a view": (write_to(lambda y: y.reshape(-1)), set()),
+    "code without a file": (no_file(), {0, 1}),
     "is_contiguous": (lambda x: x + 1 if x.t().is_contiguous() else x * 2, {0, 1}),
     "a copy if need be": (lambda x: (y if (y := x.t()).is_contiguous() else y.contiguous()) + 1, set()),
     "halves": (lambda x: x + 1 if x.shape[0] / 2 > 0.5 else x * 2, {0, 1}),
@@ -403,3 +462,25 @@ def test_many_sizes_of_which_much_is_asked_cost_few_exports(monkeypatch: pytest.
 def test_a_size_that_no_branch_allows_is_an_error_as_before() -> None:
     with pytest.raises(ExportError):
         compiled(lambda x: [x[index] for index in range(x.shape[0])], 1)
+
+
+def test_a_graph_as_a_model() -> None:
+    model = graph()
+    program = compiled(model, 0)
+    for rows in range(5):
+        x = torch.rand(rows, 3)
+        assert program.accepts((x,), {}) == (rows > 1)
+        if rows > 1:
+            torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.parametrize("least", [1.5, 1.0])
+def test_a_question_about_fractions_is_refused_at_once(least: float) -> None:
+    with pytest.raises(ExportError, match="which cannot be checked in a call"):
+        torchkiln.compile(
+            lambda x: x + 1 if x.shape[0] * 0.3 >= least else x * 2,
+            (torch.rand(7, 3),),
+            dynamic_shapes=({0: Dim.AUTO},),
+            engine="reference",
+            min_block_size=1,
+        )

@@ -28,8 +28,8 @@ _PASSED_ON = (
     *(f"{_TORCH}fx/experimental/sym_node.py", f"{_TORCH}fx/experimental/symbolic_shapes.py", __file__),
 )
 """Files through which a question of Python passes on its way into torch; export puts ``min`` and ``max`` of its own in place."""
-_INTERPRETED = f"{_TORCH}_dynamo/variables/"
-"""Branches of torch.cond and its like are interpreted: there torch asks what their Python does."""
+_INTERPRETED = tuple(_TORCH + name for name in ("_dynamo/variables/", "_dynamo/symbolic_convert.py", "fx/interpreter.py"))
+"""Branches of torch.cond and its like, and models that are graphs, are interpreted: there torch asks what they do."""
 _INTERNAL = tuple(
     _TORCH + name
     for name in (
@@ -225,7 +225,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def _place_of_asker(frame: FrameType | None) -> str | None:
     """The line of the model that asks, as ``file:line``; ``None`` where it is an operator that does."""
-    while frame is not None and (_passes_on(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
+    while frame is not None and _passes_on(frame.f_code.co_filename, frame.f_code.co_name):
         frame = frame.f_back
     if frame is None or _is_internal(frame.f_code.co_filename):
         return None
@@ -237,8 +237,10 @@ def _place_of_asker(frame: FrameType | None) -> str | None:
 
 
 @functools.cache
-def _passes_on(file: str) -> bool:
-    return file in _PASSED_ON or file.startswith("<")
+def _passes_on(file: str, function: str) -> bool:
+    # Python makes the methods of data classes and named tuples; other code without a file may be the model's.
+    is_generated = file.startswith("<frozen ") or (file == "<string>" and function.startswith("__"))
+    return is_generated or file in _PASSED_ON or function == "__torch_function__"
 
 
 @functools.cache

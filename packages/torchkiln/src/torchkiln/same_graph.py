@@ -24,6 +24,7 @@ _COPIES = frozenset({aten.contiguous.default, aten.clone.default})
 """Whether a model copies may depend on strides, which small sizes make contiguous."""
 _VIEWS = frozenset({aten.alias.default, aten.slice.Tensor, aten.expand.default})
 """Whether a model calls them may depend on sizes: ``x[:n]`` of ``n`` rows is ``x``, and so is its expansion to its own shape."""
+_SIZE_READERS = frozenset({aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -54,7 +55,10 @@ def _same_constant(one: Any, other: Any) -> bool:
         return True
     if not all(isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor) for item in (one, other)):
         return False
-    return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
+    if one.dtype != other.dtype or one.device != other.device:
+        return False
+    # By sign too, for -0.0 is equal to 0.0.
+    return torch.equal(one, other) and (not one.is_floating_point() or torch.equal(one.signbit(), other.signbit()))
 
 
 class _Comparison:
@@ -65,8 +69,9 @@ class _Comparison:
 
     def graphs(self, general: torch.fx.GraphModule, special: torch.fx.GraphModule) -> str | None:
         """The first difference between two graphs."""
-        our_calls, our_sources = self._calls(general.graph)
-        their_calls, their_sources = self._calls(special.graph)
+        our_memory, their_memory = WrittenMemory(general.graph), WrittenMemory(special.graph)
+        our_calls, our_sources = self._calls(general.graph, our_memory)
+        their_calls, their_sources = self._calls(special.graph, their_memory)
         partner: dict[torch.fx.Node, torch.fx.Node] = {}
         for ours, theirs in itertools.zip_longest(our_calls, their_calls):
             if ours is None or theirs is None:
@@ -78,19 +83,21 @@ class _Comparison:
                 same = self._same_call(ours, theirs) and self._arguments(ours, our_sources, partner) == self._arguments(
                     theirs, their_sources
                 )
+            if our_memory.holds(ours) or their_memory.holds(theirs):
+                # What is written to one is seen in the other.
+                same = same and _shares(ours) == _shares(theirs)
             if not same:
                 return f"{ours.format_node()} for all sizes is {theirs.format_node()} for these"
             partner[ours] = theirs
         return None
 
-    def _calls(self, graph: torch.fx.Graph) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, torch.fx.Node]]:
+    def _calls(self, graph: torch.fx.Graph, memory: WrittenMemory) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, torch.fx.Node]]:
         """What a graph computes, without sizes, checks and what nothing needs; and the nodes that are others once more, with these."""
         needed: set[torch.fx.Node] = set()
         for node in reversed(graph.nodes):
             if node.op in ("placeholder", "output") or node in needed or writes(node):
                 needed.add(node)
                 needed.update(node.all_input_nodes)
-        memory = WrittenMemory(graph)
         sources: dict[torch.fx.Node, torch.fx.Node] = {}
         for node in graph.nodes:
             if node.target not in _COPIES | _VIEWS:
@@ -99,7 +106,7 @@ class _Comparison:
             is_same = self._is_its_argument(node) if node.target in _VIEWS else not (memory.holds(node) or memory.holds(source))
             if is_same:
                 sources[node] = sources.get(source, source)
-        left_out = (node for node in graph.nodes if node not in needed or _is_number(node))
+        left_out = (node for node in graph.nodes if node not in needed or _is_size(node))
         skipped = sources.keys() | left_out
         return [node for node in graph.nodes if node.op == "placeholder" or node not in skipped], sources
 
@@ -131,7 +138,7 @@ class _Comparison:
         def item(leaf: Any) -> Any:
             if not isinstance(leaf, torch.fx.Node):
                 return self._size(leaf)
-            if _is_number(leaf):
+            if _is_size(leaf):
                 return self._size(leaf.meta["val"])
             leaf = sources.get(leaf, leaf)
             return leaf if partner is None else partner.get(leaf, leaf)
@@ -199,8 +206,19 @@ def _written(value: Any) -> Any:
     return type(value), value
 
 
-def _is_number(node: torch.fx.Node) -> bool:
-    return node.op != "placeholder" and isinstance(node.meta.get("val"), (*_SYMBOLIC, int, float))
+def _is_size(node: torch.fx.Node) -> bool:
+    """Whether a node is a number that shapes alone decide, or a formula of numbers: not one that is read from a tensor."""
+    if node.op == "placeholder" or not isinstance(node.meta.get("val"), (*_SYMBOLIC, int, float)):
+        return False
+    return node.target in _SIZE_READERS or not any(isinstance(item.meta.get("val"), torch.Tensor) for item in node.all_input_nodes)
+
+
+def _shares(node: torch.fx.Node) -> list[bool]:
+    """For each tensor that a call takes, whether its result lies in the memory of it."""
+    result, *taken = (item.meta.get("val") for item in (node, *node.all_input_nodes))
+    if not isinstance(result, torch.Tensor):
+        return []
+    return [value.untyped_storage()._cdata == result.untyped_storage()._cdata for value in taken if isinstance(value, torch.Tensor)]
 
 
 def _attribute(module: torch.nn.Module, node: torch.fx.Node) -> Any:

@@ -11,6 +11,7 @@ import sympy
 from sympy.logic.boolalg import Boolean
 from torch.fx.experimental.sym_node import SymNode
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchkiln.asked import Traced
@@ -18,6 +19,7 @@ from torchkiln.ranges import shape_env_of
 from torchkiln.size_guards import SMALLEST_TRACED, conditions_of
 from torchkiln.size_meanings import SizeMeanings
 from torchkiln.small_sizes import squeezed_sizes
+from torchkiln.written_memory import may_be_views
 from torchkiln_core import DimRange
 
 Region = Mapping[str, int]
@@ -47,8 +49,10 @@ class SizeAnswers:
 
     def __init__(self, traced: Traced, dims: Mapping[str, DimRange]) -> None:
         self._asked = traced.asked
-        self._ranges = {name: ValueRanges(max(SMALLEST_TRACED, bounds.min), bounds.max) for name, bounds in dims.items()}
         self._environment = shape_env_of(traced.program.graph_module)
+        self._ranges: dict[str, ValueRanges[Any]] = {name: ValueRanges(bounds.min, bounds.max) for name, bounds in dims.items()}
+        self._ranges |= {name: ValueRanges(max(SMALLEST_TRACED, dims[name].min), dims[name].max) for name in input_sizes(dims)}
+        self._copies = may_be_views(traced.program.graph)
         self._squeezed = squeezed_sizes(traced.program.graph_module)
         self._checked = conditions_of(traced.program.graph_module, dims)
 
@@ -62,10 +66,14 @@ class SizeAnswers:
         for question in self._asked.questions:
             if question.node.shape_env is not self._environment:
                 condition = self._anywhere(question.node, question.answer, region)
+            elif meanings.symbols(question.node).isdisjoint(region):
+                continue
             else:
                 condition = _condition(meanings, question.node, question.answer)
                 if condition in checked or _holds(condition, self._ranges):
                     continue
+                if not all(symbol_is_type(symbol, SymT.SIZE) for symbol in condition.free_symbols):
+                    condition = sympy.false  # no call can check what depends on data
             if condition != sympy.true:
                 yield Doubt(condition, f"`{meanings.show(question.node)}` at {question.place}")
 
@@ -82,6 +90,9 @@ class SizeAnswers:
             own = all(size.shape_env is self._environment for size in layout.sizes)
             if not own or any(meanings.symbols(size) & region.keys() for size in layout.sizes):
                 yield Doubt(sympy.false, f"`is_contiguous()` at {layout.place}")
+        for sizes, what in self._copies:
+            if not sizes.isdisjoint(region):
+                yield Doubt(sympy.false, what)
         for size, place in self._squeezed.items():
             condition = _at(meanings, sympy.Ne(size, 1))
             if not _holds(condition, self._ranges):
@@ -109,28 +120,30 @@ def _condition(meanings: SizeMeanings, node: SymNode, answer: bool) -> sympy.Bas
     """What must hold for an answer."""
     try:
         value = meanings.of(node)
-    except ZeroDivisionError:
-        return sympy.true  # Python raises too
-    except TypeError:
-        return sympy.false  # torch has no formula
+    except (ZeroDivisionError, TypeError):
+        # Python raises, which a model may catch, or torch has no formula.
+        return sympy.false
     value = value if isinstance(value, Boolean) else sympy.Ne(value, 0)
     return value if answer else sympy.Not(value)
 
 
 def _holds(condition: sympy.Basic, ranges: Mapping[str, ValueRanges[Any]]) -> bool:
-    """Whether a condition holds in a range. What depends on data has checks of its own."""
+    """Whether a condition holds in a range."""
     symbols = condition.free_symbols
     if not symbols:
         return condition is sympy.true
     if not {symbol.name for symbol in symbols} <= ranges.keys():
-        return True
+        return False
     return bool(bound_sympy(condition, {symbol: ranges[symbol.name] for symbol in symbols}).lower == sympy.true)
 
 
 def _is_as_traced(meanings: SizeMeanings, node: SymNode) -> bool:
     try:
         return bool(sympy.expand(meanings.of(node) - meanings.at(node.expr)) == 0)
-    except ZeroDivisionError:
-        return True
-    except TypeError:
+    except (ZeroDivisionError, TypeError):
         return False
+
+
+def input_sizes(dims: Mapping[str, DimRange]) -> list[str]:
+    """The symbols that are sizes of inputs, not numbers that depend on data."""
+    return [name for name in dims if symbol_is_type(sympy.Symbol(name), SymT.SIZE)]

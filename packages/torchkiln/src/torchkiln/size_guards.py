@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 import torch.fx
+from torch.utils._sympy.functions import ToFloat
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchkiln.ranges import shape_env_of
@@ -106,7 +107,7 @@ def _comparisons(clause: Any) -> Iterator[Comparison]:
     for item in clause.args if isinstance(clause, sympy.Or) else (clause,):
         relation = item.args[0].negated if isinstance(item, sympy.Not) else item
         name = next((name for name, kind in _KINDS.items() if isinstance(relation, kind)), None)
-        if name is None:
+        if name is None or not all(side.is_integer and not side.has(ToFloat, sympy.Float) for side in relation.args):
             raise ExportError(f"the graph holds only where {clause}, which cannot be checked in a call", fix="make that dimension static")
         yield Comparison(name, *(int(side) if side.is_Integer else side for side in relation.args))
 

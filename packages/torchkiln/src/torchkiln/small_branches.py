@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torchkiln.asked import Traced
 from torchkiln.ranges import ranges_of
 from torchkiln.same_graph import difference
-from torchkiln.size_answers import Doubt, Region, SizeAnswers
+from torchkiln.size_answers import Doubt, Region, SizeAnswers, input_sizes
 from torchkiln.size_guards import SMALLEST_TRACED, Comparison, SizeGuard, clauses_of, guards_of
 from torchkiln_core import DimRange, ExportError
 from torchkiln_core.size import parse_size
@@ -37,7 +37,7 @@ def small_branch_guards(traced: Traced, export_for: ExportFor) -> tuple[SizeGuar
         export_for: Exports the model once more for a region. Raises ``ExportError`` where it cannot.
     """
     dims = ranges_of(traced.program.graph_module, traced.program.range_constraints)
-    names = sorted(name for name, bounds in dims.items() if bounds.min < SMALLEST_TRACED <= bounds.max)
+    names = sorted(name for name in input_sizes(dims) if dims[name].min < SMALLEST_TRACED <= dims[name].max)
     if not names:
         return ()
     regions = _regions(names, dims)

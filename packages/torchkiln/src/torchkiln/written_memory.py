@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.fx
 from torch._ops import HigherOrderOperator, OpOverload
 
-from torchkiln_core.call import OpCall, writes_statistics
+from torchkiln_core.call import OpCall, source_of, writes_statistics
+from torchkiln_core.size import sizes_of, symbols_of
+
+aten = torch.ops.aten
+
+_COPIES_OR_VIEWS = frozenset({aten.contiguous, aten.flatten, aten.ravel, aten.reshape, aten.reshape_as})
+"""Operators that give a view where the strides of their argument allow it, and a copy elsewhere."""
+
+
+def may_be_views(graph: torch.fx.Graph) -> list[tuple[frozenset[str], str]]:
+    """Calls that copy or not, as sizes decide, where it matters since the memory is written to: the symbols, and what that is."""
+    memory = WrittenMemory(graph)
+    return [
+        (_symbols(node.args[0]), f"whether `{node.target}` copies at {source_of(node)}")
+        for node in graph.nodes
+        if _is_copy_or_view(node) and memory.holds(node)
+    ]
+
+
+def _is_copy_or_view(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target.overloadpacket in _COPIES_OR_VIEWS
+
+
+def _symbols(node: Any) -> frozenset[str]:
+    return frozenset(name for size in sizes_of(node.meta["val"].shape) for name in symbols_of(size))
 
 
 def writes(node: torch.fx.Node) -> bool:
