@@ -113,15 +113,14 @@ def export_model(
     else:
         module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     traced = _export(module, args, kwargs, dynamic_shapes)
+    if isinstance(module, _FunctionModule):
+        _locate(traced.program.graph, module.function)
 
     def export_for(program: ExportedProgram, small: Mapping[str, int]) -> Traced:
         with untouched(module):
             return _export(module, *small_examples(program, args, kwargs, small))
 
-    guards = small_branch_guards(traced, export_for)
-    if isinstance(module, _FunctionModule):
-        _locate(traced.program.graph, module.function)
-    return Exported(traced.program, guards)
+    return Exported(traced.program, small_branch_guards(traced, export_for))
 
 
 def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> Traced:

@@ -22,7 +22,7 @@ def may_be_views(graph: torch.fx.Graph) -> list[tuple[frozenset[str], str]]:
     """Calls that copy or not, as sizes decide, where it matters since the memory is written to: the symbols, and what that is."""
     memory = WrittenMemory(graph)
     return [
-        (_symbols(node.args[0]), f"whether `{node.target}` copies at {source_of(node)}")
+        (_symbols(node.args[0]), f"whether `{node.target.overloadpacket}` copies at {source_of(node)}")
         for node in graph.nodes
         if _is_copy_or_view(node) and memory.holds(node)
     ]
