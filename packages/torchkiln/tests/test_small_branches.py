@@ -187,6 +187,10 @@ FORMS: dict[str, tuple[Callable[[T], Any], set[int]]] = {
         lambda x: torch.cond(x.sum() >= 0, lambda x: x.sum(0) + (3 if x.shape[0] - 1 else 4), lambda x: x.sum(0), (x,)),
         {1},
     ),
+    "the larger one in a branch of torch.cond": (
+        lambda x: torch.cond(x.sum() >= 0, lambda x: x * max(x.shape[0], 4), lambda x: x * min(x.shape[0], 4), (x,)),
+        set(),
+    ),
     "torch.cond": (lambda x: torch.cond(x.sum() > 100, lambda x: x + 1, lambda x: x * 2, (x,)), set()),
     "an error that is caught": (catches, {0, 1}),
     "a size that depends on data too": (with_chosen_rows, {0, 1}),

@@ -10,9 +10,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
+from unittest import mock
 
 import torch
 from torch._dynamo.convert_frame import compile_lock
+from torch._dynamo.variables import builtin as dynamo_builtins
 from torch._export.verifier import SpecViolationError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind as ExportInputKind
@@ -128,7 +130,10 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
 
     def export(**options: Any) -> ExportedProgram:
         asked.forget()
-        with torch.no_grad(), recorded(asked):
+        # While it traces, torch.export has other functions in the place of these, and dynamo, which interprets branches of torch.cond, then
+        # takes max for min.
+        extremes = mock.patch.multiple(dynamo_builtins, create=True, max=max, min=min)
+        with torch.no_grad(), recorded(asked), extremes:
             return torch.export.export(module, args, dict(kwargs), dynamic_shapes=dynamic_shapes, strict=False, **options)
 
     try:
