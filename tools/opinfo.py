@@ -98,16 +98,16 @@ def check(name: str, call: SampleCall, place: tuple[str, int], settings: Setting
     except (Exception, TooSlow) as error:  # noqa: BLE001 - to find whatever is raised is the purpose
         return result("crashed", refusals, f"{type(error).__name__}: {error}")
     try:
-        assert_same(_comparable(name, call, expected), _comparable(name, call, got), class_of(calls))
+        assert_same(_comparable(name, call, expected), _comparable(name, call, got), class_of([name, *calls]))
     except (AssertionError, RuntimeError) as error:
-        closer = dtype in HALVES and _is_closer(call, expected, got, class_of(calls))
+        closer = dtype in HALVES and _is_closer(call, expected, got, class_of([name, *calls]))
         return result("closer" if closer else "different", refusals, str(error))
     in_torch = any(segment.kind == "torch" and segment.calls for report in compiled.reports for segment in report.segments)
     return result("refused" if in_torch or refusals else "engine", refusals)
 
 
 def class_of(calls: Sequence[str]) -> OpClass:
-    """The loosest class of the operators that a sample was lowered to."""
+    """The loosest class of an operator and of those that it was lowered to: bicubic resizing becomes products and sums of elements."""
     names = " ".join(calls)
     if _PRODUCTS.search(names):
         return OpClass.MATMUL
