@@ -45,7 +45,7 @@ HALVES = ("float16", "bfloat16")
 BAD = ("different", "crashed")
 UNFILLED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 """Operators whose results have no particular values."""
-_PRODUCTS = re.compile(r"mm|matmul|dot|conv|attention|linear|addr|einsum|bilinear|_mv|cdist|_gru|_lstm|\bmv")
+_PRODUCTS = re.compile(r"mm|matmul|dot|conv|attention|linear|addr|einsum|bilinear|bicubic|_mv|cdist|_gru|_lstm|\bmv")
 _SUMS = re.compile(r"sum|mean|prod|softmax|norm|var|std|pool|upsample|grid|cum|embedding_bag|interp|index_add|scatter|trace|fft")
 
 
