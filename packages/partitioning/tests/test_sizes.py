@@ -155,7 +155,8 @@ def test_sizes_of_unknown_range_do_not_enter_engines_behind_what_is_read(capture
     args = (torch.tensor([0.0, 1.0, 2.0]),)
     program = dataclasses.replace(capture(function, args), dims={})
     partition = LevelPartitioner(ANY_SIZE).partition(program, oracle("nonzero"))
-    assert {item.node: item.rule for item in partition.rejections} == {"nonzero": "no-converter", "mul": "range"}
+    # Releases of torch name the product differently.
+    assert {item.node.partition("_")[0]: item.rule for item in partition.rejections} == {"nonzero": "no-converter", "mul": "range"}
     check(partition, *args)
 
 
