@@ -6,8 +6,10 @@ from torchkiln_partitioning.effects import graphs_of
 from torchkiln_partitioning.executed_modules import module_stack
 from torchkiln_partitioning.partitioner import BodyPartitioner, LevelPartitioner
 from torchkiln_partitioning.shapes import input_specs
+from torchkiln_partitioning.view import SIZE_READERS
 
 __all__ = [
+    "SIZE_READERS",
     "BodyPartitioner",
     "BorderTensor",
     "CostModel",

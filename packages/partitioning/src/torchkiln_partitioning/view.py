@@ -21,6 +21,7 @@ from torchkiln_partitioning.effects import Effect, EffectFinder
 aten = torch.ops.aten
 
 SIZE_READERS = frozenset({aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default})
+"""Operators that read a number of a tensor's shape, not of its elements."""
 CHECKS = frozenset({aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default})
 _MAKERS = frozenset({aten.full, aten.zeros, aten.ones, aten.arange, aten.scalar_tensor, aten.eye})
 VIEWS = frozenset(

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from torchkiln.written_memory import WrittenMemory, writes
 from torchkiln_core.call import OpCall
+from torchkiln_partitioning import SIZE_READERS
 
 aten = torch.ops.aten
 
@@ -24,7 +25,6 @@ _COPIES = frozenset({aten.contiguous.default, aten.clone.default})
 """Whether a model copies may depend on strides, which small sizes make contiguous."""
 _VIEWS = frozenset({aten.alias.default, aten.slice.Tensor, aten.expand.default})
 """Whether a model calls them may depend on sizes: ``x[:n]`` of ``n`` rows is ``x``, and so is its expansion to its own shape."""
-_SIZE_READERS = frozenset({aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -210,7 +210,7 @@ def _is_size(node: torch.fx.Node) -> bool:
     """Whether a node is a number that shapes alone decide, or a formula of numbers: not one that is read from a tensor."""
     if node.op == "placeholder" or not isinstance(node.meta.get("val"), (*_SYMBOLIC, int, float)):
         return False
-    return node.target in _SIZE_READERS or not any(isinstance(item.meta.get("val"), torch.Tensor) for item in node.all_input_nodes)
+    return node.target in SIZE_READERS or not any(isinstance(item.meta.get("val"), torch.Tensor) for item in node.all_input_nodes)
 
 
 def _shares(node: torch.fx.Node) -> list[bool]:

@@ -53,15 +53,19 @@ class WrittenMemory:
     """
 
     def __init__(self, graph: torch.fx.Graph) -> None:
-        self._origins: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
+        self._held: set[torch.fx.Node] = set()
+        for node in reversed(graph.nodes):
+            if writes(node):
+                self._held.update(node.all_input_nodes)
+            if node in self._held:
+                self._held.update(_shared(node))
         for node in graph.nodes:
-            self._origins[node] = frozenset({node}).union(*(self._origins[source] for source in _shared(node)))
-        written = [source for node in graph.nodes if writes(node) for source in node.all_input_nodes]
-        self._written = frozenset().union(*(self._origins[source] for source in written))
+            if not self._held.isdisjoint(_shared(node)):
+                self._held.add(node)
 
     def holds(self, node: torch.fx.Node) -> bool:
         """Whether some call may write to the memory of a node, or to what a view of it shows."""
-        return not self._written.isdisjoint(self._origins[node])
+        return node in self._held
 
 
 def _shared(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
