@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from torch._dynamo.exc import UserError
+from torch._dynamo.exc import UserError, UserErrorType
 from torch.export import Dim
 
 import torchkiln
@@ -45,6 +45,34 @@ def test_a_question_with_one_answer_at_all_sizes_refuses_none():
     for size in (1, 2, 7, 9):
         x = torch.rand(size)
         assert_same(compares_strides(x), compiled(x))
+
+
+class Adds(torch.nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+def export_after_a_refusal(shapes):
+    """An export of a sum of which torch asks something at first."""
+    export = functools.partial(torch.export.export, Adds(), (torch.rand(5), torch.rand(5)), dynamic_shapes=shapes, strict=False)
+
+    def refusing(**options):
+        if not options:
+            raise UserError(UserErrorType.CONSTRAINT_VIOLATION, "asked too much")
+        return export(**options)
+
+    return export_asking_less(refusing)
+
+
+def test_sizes_that_are_declared_to_be_one_are_one():
+    exported = export_after_a_refusal(SIZES * 2)
+    x, y = torch.rand(7), torch.rand(7)
+    assert_same(x + y, exported.module()(x, y))
+
+
+def test_sizes_that_are_declared_apart_are_not_taken_for_one():
+    with pytest.raises(UserError, match="asked too much"):
+        export_after_a_refusal((*SIZES, {0: Dim("m", min=1, max=9)}))
 
 
 @pytest.mark.parametrize("function", [cuts_off, rounds_up])

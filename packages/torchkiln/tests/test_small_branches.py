@@ -246,6 +246,23 @@ def test_a_small_size_is_right_or_outside(form: str, smallest: int) -> None:
             torch.testing.assert_close(program(x), function(x), check_dtype=False)
 
 
+def asks_of_both_sizes(x: T) -> T:
+    """With the same graph on both sides of the first question."""
+    twice = x * 2 if x.shape[0] > 1 else x * 2  # noqa: RUF034
+    return twice + 1 if x.shape[1] > 2 else twice * 3
+
+
+def test_sizes_that_an_export_for_a_small_one_names_otherwise() -> None:
+    shapes = ({0: Dim("batch", min=1, max=4), 1: 2 * Dim("half", min=1, max=5)},)
+    program = torchkiln.compile(asks_of_both_sizes, (torch.rand(3, 8),), dynamic_shapes=shapes, engine="reference", min_block_size=1)
+    for rows in (1, 2, 4):
+        for half in (1, 2, 5):
+            x = torch.rand(rows, 2 * half)
+            assert program.accepts((x,), {}) == (half != 1)
+            if half != 1:
+                torch.testing.assert_close(program(x), asks_of_both_sizes(x))
+
+
 @pytest.mark.parametrize("form", ["n > 1", "n == 1", "not n", "both ways"])
 @pytest.mark.parametrize("wrapped", ["a plain function", "modules in modules"])
 def test_whoever_asks(form: str, wrapped: str) -> None:

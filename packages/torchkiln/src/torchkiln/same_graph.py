@@ -16,7 +16,9 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from torchkiln.written_memory import WrittenMemory, writes
+from torchkiln_core import ExportError
 from torchkiln_core.call import OpCall
+from torchkiln_core.size import linear, sizes_of
 from torchkiln_partitioning import SIZE_READERS
 
 aten = torch.ops.aten
@@ -28,13 +30,42 @@ _VIEWS = frozenset({aten.alias.default, aten.slice.Tensor, aten.expand.default})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def difference(general: ExportedProgram, special: ExportedProgram, small: Mapping[str, int]) -> str | None:
+def paired_symbols(general: ExportedProgram, special: ExportedProgram) -> dict[sympy.Symbol, sympy.Symbol]:
+    """The symbols of a program for all sizes by those of one for small ones: torch names the sizes of each export anew.
+
+    Raises:
+        ExportError: The inputs do not tell which symbols are the same.
+    """
+    found: dict[sympy.Symbol, sympy.Symbol] = {}
+    unpaired: set[sympy.Symbol] = set()
+    for ours, theirs in zip(*(program.graph.find_nodes(op="placeholder") for program in (general, special)), strict=False):
+        values = [node.meta.get("val") for node in (ours, theirs)]
+        shapes = [sizes_of(value.shape) if isinstance(value, torch.Tensor) else () for value in values]
+        for our_size, their_size in zip(*shapes, strict=False):
+            if isinstance(their_size, int):
+                continue
+            unpaired |= their_size.free_symbols
+            our_line, their_line = linear(our_size), linear(their_size)
+            if isinstance(our_size, int) or our_line is None or their_line is None or our_line[:2] != their_line[:2]:
+                continue
+            [our_symbol], [their_symbol] = our_size.free_symbols, their_size.free_symbols
+            if found.setdefault(their_symbol, our_symbol) != our_symbol:
+                raise ExportError(f"size {their_symbol} is {found[their_symbol]} and {our_symbol} for all sizes")
+    if unpaired - found.keys() or len({*found.values()}) < len(found):
+        raise ExportError("other sizes are independent than for all sizes")
+    return found
+
+
+def difference(
+    general: ExportedProgram, special: ExportedProgram, small: Mapping[str, int], paired: Mapping[sympy.Symbol, sympy.Symbol]
+) -> str | None:
     """What differs between a program for all sizes and one for small ones, at these sizes; ``None`` where both compute the same.
 
     Args:
         general: The program for all sizes.
         special: The program in which the small sizes are numbers.
-        small: These sizes, by symbol.
+        small: These sizes, by symbol of the program for all.
+        paired: The other symbols of that one, by those of the special one.
     """
     ours, theirs = general.graph_signature, special.graph_signature
     if [(spec.kind, spec.target) for spec in ours.input_specs] != [(spec.kind, spec.target) for spec in theirs.input_specs]:
@@ -47,7 +78,11 @@ def difference(general: ExportedProgram, special: ExportedProgram, small: Mappin
     for spec in ours.input_specs:
         if spec.target is not None and not _same_constant(held.get(spec.target), others.get(spec.target)):
             return f"another {spec.target}"
-    return _Comparison(small).graphs(general.graph_module, special.graph_module)
+    ours_at, theirs_at = (
+        {name: sympy.Integer(size) for name, size in small.items()},
+        {symbol.name: ours for symbol, ours in paired.items()},
+    )
+    return _difference(_Reader(ours_at), _Reader(theirs_at), general.graph_module, special.graph_module)
 
 
 def _same_constant(one: Any, other: Any) -> bool:
@@ -61,37 +96,44 @@ def _same_constant(one: Any, other: Any) -> bool:
     return torch.equal(one, other) and (not one.is_floating_point() or torch.equal(one.signbit(), other.signbit()))
 
 
-class _Comparison:
-    """Compares calls in order; ``small`` are the small sizes by symbol."""
+def _difference(ours_at: _Reader, theirs_at: _Reader, general: torch.fx.GraphModule, special: torch.fx.GraphModule) -> str | None:
+    """The first difference between two graphs."""
+    our_memory, their_memory = WrittenMemory(general.graph), WrittenMemory(special.graph)
+    our_calls, our_sources = ours_at.calls(general.graph, our_memory)
+    their_calls, their_sources = theirs_at.calls(special.graph, their_memory)
+    partner: dict[torch.fx.Node, torch.fx.Node] = {}
+    for ours, theirs in itertools.zip_longest(our_calls, their_calls):
+        if ours is None or theirs is None:
+            return f"one has {(ours or theirs).format_node()} more"
+        our_module, their_module = (_attribute(module, node) for module, node in ((general, ours), (special, theirs)))
+        if isinstance(our_module, torch.fx.GraphModule) and isinstance(their_module, torch.fx.GraphModule):
+            same = _difference(ours_at, theirs_at, our_module, their_module) is None
+        elif our_module is not None and their_module is not None:
+            same = _same_constant(our_module, their_module)
+        else:
+            same = _same_target(ours, theirs)
+            same = same and ours_at.value(ours.meta.get("val")) == theirs_at.value(theirs.meta.get("val"))
+            same = same and ours_at.arguments(ours, our_sources, partner) == theirs_at.arguments(theirs, their_sources, {})
+        if our_memory.holds(ours) or their_memory.holds(theirs):
+            # What is written to one is seen in the other.
+            same = same and _shares(ours) == _shares(theirs)
+        if not same:
+            return f"{ours.format_node()} for all sizes is {theirs.format_node()} for these"
+        partner[ours] = theirs
+    return None
 
-    def __init__(self, small: Mapping[str, int]) -> None:
-        self._small = small
 
-    def graphs(self, general: torch.fx.GraphModule, special: torch.fx.GraphModule) -> str | None:
-        """The first difference between two graphs."""
-        our_memory, their_memory = WrittenMemory(general.graph), WrittenMemory(special.graph)
-        our_calls, our_sources = self._calls(general.graph, our_memory)
-        their_calls, their_sources = self._calls(special.graph, their_memory)
-        partner: dict[torch.fx.Node, torch.fx.Node] = {}
-        for ours, theirs in itertools.zip_longest(our_calls, their_calls):
-            if ours is None or theirs is None:
-                return f"one has {(ours or theirs).format_node()} more"
-            modules = [_attribute(module, node) for module, node in ((general, ours), (special, theirs))]
-            if all(module is not None for module in modules):
-                same = self._same_modules(*modules)
-            else:
-                same = self._same_call(ours, theirs) and self._arguments(ours, our_sources, partner) == self._arguments(
-                    theirs, their_sources
-                )
-            if our_memory.holds(ours) or their_memory.holds(theirs):
-                # What is written to one is seen in the other.
-                same = same and _shares(ours) == _shares(theirs)
-            if not same:
-                return f"{ours.format_node()} for all sizes is {theirs.format_node()} for these"
-            partner[ours] = theirs
-        return None
+def _same_target(ours: torch.fx.Node, theirs: torch.fx.Node) -> bool:
+    return ours.op == theirs.op and (ours.op != "call_function" or ours.target == theirs.target)
 
-    def _calls(self, graph: torch.fx.Graph, memory: WrittenMemory) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, torch.fx.Node]]:
+
+class _Reader:
+    """Reads graphs with what stands for each symbol: a number, or a symbol of another program."""
+
+    def __init__(self, known: Mapping[str, sympy.Basic]) -> None:
+        self._known = known
+
+    def calls(self, graph: torch.fx.Graph, memory: WrittenMemory) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, torch.fx.Node]]:
         """What a graph computes, without sizes, checks and what nothing needs; and the nodes that are others once more, with these."""
         needed: set[torch.fx.Node] = set()
         for node in reversed(graph.nodes):
@@ -117,23 +159,10 @@ class _Comparison:
             node.target is not aten.slice.Tensor or self._plain_slice(node, OpCall.from_node(node).arguments)["step"] == 1
         )
 
-    def _same_modules(self, ours: Any, theirs: Any) -> bool:
-        if isinstance(ours, torch.fx.GraphModule) and isinstance(theirs, torch.fx.GraphModule):
-            return self.graphs(ours, theirs) is None
-        return _same_constant(ours, theirs)
-
-    def _same_call(self, ours: torch.fx.Node, theirs: torch.fx.Node) -> bool:
-        if ours.op != theirs.op or (ours.op == "call_function" and ours.target != theirs.target):
-            return False
-        return bool(self._value(ours.meta.get("val")) == self._value(theirs.meta.get("val")))
-
-    def _arguments(
-        self,
-        node: torch.fx.Node,
-        sources: Mapping[torch.fx.Node, torch.fx.Node],
-        partner: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
+    def arguments(
+        self, node: torch.fx.Node, sources: Mapping[torch.fx.Node, torch.fx.Node], partner: Mapping[torch.fx.Node, torch.fx.Node]
     ) -> Any:
-        """Arguments with the numbers that sizes are, and nodes as those of the special graph; equal where they mean the same."""
+        """Arguments with the numbers that sizes are, and nodes that have a partner as that; equal where they mean the same."""
 
         def item(leaf: Any) -> Any:
             if not isinstance(leaf, torch.fx.Node):
@@ -141,7 +170,7 @@ class _Comparison:
             if _is_size(leaf):
                 return self._size(leaf.meta["val"])
             leaf = sources.get(leaf, leaf)
-            return leaf if partner is None else partner.get(leaf, leaf)
+            return partner.get(leaf, leaf)
 
         if not isinstance(node.target, OpOverload):
             return _written(torch.fx.node.map_aggregate((node.args, node.kwargs), item))
@@ -168,7 +197,7 @@ class _Comparison:
     def _shape(self, node: torch.fx.Node, name: str) -> list[Any]:
         return [self._size(size) for size in OpCall.from_node(node).arguments[name].meta["val"].shape]
 
-    def _value(self, value: Any) -> Any:
+    def value(self, value: Any) -> Any:
         """Dtypes, devices and shapes of what a call gives."""
         return _written(pytree.tree_map(self._described, value))
 
@@ -181,7 +210,7 @@ class _Comparison:
         if not isinstance(leaf, _SYMBOLIC):
             return leaf
         expression = sympy.sympify(leaf.node.expr)
-        known = {symbol: sympy.Integer(self._small[symbol.name]) for symbol in expression.free_symbols if symbol.name in self._small}
+        known = {symbol: self._known[symbol.name] for symbol in expression.free_symbols if symbol.name in self._known}
         try:
             value = expression.xreplace(known)
         except ZeroDivisionError:

@@ -34,6 +34,11 @@ class Comparison:
         """Whether it is true of these sizes."""
         return bool(_RELATIONS[self.relation](evaluate(self.left, sizes), evaluate(self.right, sizes)))
 
+    def renamed(self, symbols: Mapping[sympy.Symbol, sympy.Symbol]) -> Comparison:
+        """The same of other symbols."""
+        left, right = (size if isinstance(size, int) else size.xreplace(symbols) for size in (self.left, self.right))
+        return Comparison(self.relation, left, right)
+
     def __str__(self) -> str:
         return f"{self.left} {self.relation} {self.right}"
 
@@ -58,6 +63,10 @@ class SizeGuard:
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether it is true of these sizes."""
         return any(item.holds(sizes) for item in self.comparisons)
+
+    def renamed(self, symbols: Mapping[sympy.Symbol, sympy.Symbol]) -> SizeGuard:
+        """The same of other symbols."""
+        return SizeGuard(tuple(item.renamed(symbols) for item in self.comparisons), self.question)
 
     def __str__(self) -> str:
         return " or ".join(map(str, self.comparisons))

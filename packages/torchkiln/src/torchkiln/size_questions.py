@@ -52,8 +52,8 @@ def _asserted_of_sizes(exported: ExportedProgram) -> list[sympy.Basic]:
     values = [node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else node.args[0] for node in asserts]
     found = [value.node.expr for value in values if isinstance(value, torch.SymBool)]
     if (environment := shape_env_of(exported.graph_module)) is not None:
-        # Not all of them become calls of the graph.
-        found += [item.expr for items in environment.deferred_runtime_asserts.values() for item in items]
+        # Not all of them become calls of the graph. Sizes that were declared to be one have symbols of their own in them.
+        found += [environment.replace(item.expr) for items in environment.deferred_runtime_asserts.values() for item in items]
     return [item for item in found if all(symbol_is_type(symbol, SymT.SIZE) for symbol in free_symbols(item))]
 
 

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 
 from torchkiln.asked import Traced
 from torchkiln.ranges import ranges_of
-from torchkiln.same_graph import difference
+from torchkiln.same_graph import difference, paired_symbols
 from torchkiln.size_answers import Doubt, Region, SizeAnswers, input_sizes
 from torchkiln.size_guards import SMALLEST_TRACED, Comparison, SizeGuard, clauses_of, guards_of
 from torchkiln_core import DimRange, ExportError
@@ -27,6 +27,8 @@ _EXPORTS = 8
 """Regions that are exported at most: many sizes of which much is asked would take too long."""
 
 ExportFor = Callable[[ExportedProgram, Region], Traced]
+Doubts = Callable[[Region], tuple[Doubt, ...]]
+"""The questions whose answers are not known to be the same in a region."""
 
 
 def small_branch_guards(traced: Traced, export_for: ExportFor) -> tuple[SizeGuard, ...]:
@@ -42,11 +44,11 @@ def small_branch_guards(traced: Traced, export_for: ExportFor) -> tuple[SizeGuar
         return ()
     regions = _regions(names, dims)
     answers = SizeAnswers(traced, dims)
-    right: list[tuple[Region, SizeAnswers]] = [({}, answers)]
+    right: list[tuple[Region, Doubts]] = [({}, answers.doubts)]
     wrong: list[tuple[Region, tuple[Doubt, ...]]] = []
     exports = 0
     for region in regions:
-        if any(parent.items() <= region.items() and not known.doubts(region) for parent, known in right):
+        if any(parent.items() <= region.items() and not doubts(region) for parent, doubts in right):
             continue
         same = None
         if exports < _EXPORTS:
@@ -66,16 +68,20 @@ def _regions(names: Iterable[str], dims: Mapping[str, DimRange]) -> list[Region]
     return sorted(filter(None, regions), key=len)
 
 
-def _same_elsewhere(traced: Traced, dims: Mapping[str, DimRange], region: Region, export_for: ExportFor) -> SizeAnswers | None:
-    """The answers of the model in a region, if it gives the same graph there."""
+def _same_elsewhere(traced: Traced, dims: Mapping[str, DimRange], region: Region, export_for: ExportFor) -> Doubts | None:
+    """What is asked in a region, if the model gives the same graph there."""
     try:
         other = export_for(traced.program, region)
-        different = difference(traced.program, other.program, region)
+        paired = paired_symbols(traced.program, other.program)
+        different = difference(traced.program, other.program, region, paired)
         if different is None:
+            theirs = {ours.name: symbol.name for symbol, ours in paired.items()}
+            their_dims = {theirs[name]: dims[name] for name in theirs}
             checked = guards_of(traced.program.graph_module, dims)
-            extra = [str(guard) for guard in guards_of(other.program.graph_module, dims) if guard not in checked]
+            extra = [str(guard) for guard in guards_of(other.program.graph_module, their_dims) if guard.renamed(paired) not in checked]
             if not extra:
-                return SizeAnswers(other, dims)
+                answers = SizeAnswers(other, their_dims)
+                return lambda part: answers.doubts({theirs[name]: size for name, size in part.items() if name in theirs})
             different = f"equal only where {' and '.join(extra)}"
     except ExportError as error:
         different = str(error)
