@@ -4,7 +4,7 @@
     python tools/bench/dynamic.py --from-json dynamic.json --page docs/dynamic_benchmarks.md
 
 The batch of each model ranges from 1 to 64 and is tuned for the row's own, at which all modes are measured. Each cell runs in a process
-of its own; all compile at once, then one after another measures.
+of its own; all compile at once, then they measure in turns, one at a time.
 """
 
 from __future__ import annotations
@@ -42,12 +42,10 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 """The options of each way to run; all but the first compile for a range."""
 LARGEST = 64
-_SETTLE_S = {"lazy": 4.0}
-"""How long calls run before they are measured where kernels are compiled meanwhile."""
-_ROUNDS, _CALLS = 8, 30
-"""The best of a few rounds is taken: a host with neighbours may be slow in any one of them."""
-_BETWEEN_S = 0.25
-"""Rest between two rounds, for neighbours are busy for longer than one."""
+_SETTLE_S, _SETTLE_LAZY_S = 0.5, 4.0
+"""How long calls run before they are measured, and the same where kernels are compiled meanwhile."""
+_TURNS, _ROUNDS, _CALLS = 4, 2, 30
+"""The best of a few rounds is taken: a host with neighbours may be slow in any one of them, and for longer than one turn."""
 _NEW_SIZES = (5, 6)
 """Batches that are called for the first time once the row's own has run for long."""
 
@@ -83,23 +81,17 @@ def host_us(call: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def best_round(call: Callable[[], Any]) -> dict[str, float]:
-    """The least of each figure over a few rounds."""
+def one_round(call: Callable[[], Any]) -> dict[str, float]:
+    """Each figure once."""
     build = functools.partial(pytree.tree_unflatten, *pytree.tree_flatten(call()))
-    rounds: list[dict[str, float]] = []
-    for _ in range(_ROUNDS):
-        samples = sorted(latencies_ms(call, _CALLS))
-        rounds.append(
-            {
-                "median_ms": statistics.median(samples),
-                "p90_ms": samples[-len(samples) // 10],
-                "throughput_ms": throughput_ms(call),
-                "host_us": host_us(call),
-                "results_us": host_us(build),
-            }
-        )
-        time.sleep(_BETWEEN_S)
-    return {name: min(figures[name] for figures in rounds) for name in rounds[0]}
+    samples = sorted(latencies_ms(call, _CALLS))
+    return {
+        "median_ms": statistics.median(samples),
+        "p90_ms": samples[-len(samples) // 10],
+        "throughput_ms": throughput_ms(call, _CALLS),
+        "host_us": host_us(call),
+        "results_us": host_us(build),
+    }
 
 
 def new_sizes_ms(compiled: torchkiln.CompiledModule, workload: Workload) -> list[float]:
@@ -122,30 +114,34 @@ def measure(row: str, mode: str) -> Mapping[str, Any]:
     warm_libraries()
     begun = time.perf_counter()
     compiled = compile_for(workload, mode)
-    compile_s = time.perf_counter() - begun
 
     def call() -> Any:
         return compiled(*workload.args, **workload.kwargs)
 
-    wait_for_turn()
     with torch.no_grad():
         expected = first_tensor(workload.model(*workload.args, **workload.kwargs)).float()
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
         got = first_tensor(call()).float()
         torch.cuda.synchronize()
-        ready = time.perf_counter()
-        while time.perf_counter() < ready + _SETTLE_S.get(mode, 0.5):
+        compile_s = time.perf_counter() - begun
+        wait_for_turn()
+        settled = time.perf_counter() + (_SETTLE_LAZY_S if mode == "lazy" else _SETTLE_S)
+        while time.perf_counter() < settled:
             call()
             torch.cuda.synchronize()
         if not compiled.wait_for_static_engines(120):
             raise RuntimeError("no static engine after 120 s")
+        rounds: list[dict[str, float]] = []
+        for turn in range(_TURNS):
+            if turn:
+                wait_for_turn()
+            rounds += [one_round(call) for _ in range(_ROUNDS)]
         return {
             "row": row,
             "mode": mode,
-            **best_round(call),
+            **{name: min(figures[name] for figures in rounds) for name in rounds[0]},
+            "rounds": rounds,
             "new_sizes_ms": [] if mode == "static" else new_sizes_ms(compiled, workload),
-            "compile_s": compile_s + ready - begun,
+            "compile_s": compile_s,
             "static_engines": [[item.state, item.build_ms, item.reason] for item in compiled.report.static_engines],
             "cosine_to_eager": torch.cosine_similarity(expected.flatten(), got.flatten(), dim=0).item(),
         }
@@ -169,7 +165,7 @@ def page_of(result: Mapping[str, Any]) -> str:
         "# Dynamic sizes against static ones",
         "",
         f"`{result['command']}`: {about}. Batch 1 to {LARGEST}, tuned for and measured at the row's own; fp16; median of one call in ms,",
-        f"the best of {_ROUNDS} rounds, calls in a row in parentheses, and the ratio of the medians to that of a static compile.",
+        f"the best of {_TURNS * _ROUNDS} rounds, calls in a row in parentheses, and the ratio of the medians to that of a static compile.",
         "",
         "| model | " + " | ".join(MODES) + " |",
         "|---|" + "---:|" * len(MODES),

@@ -74,7 +74,7 @@ MIXED: Mapping[str, Callable[[], Example]] = {
     "12 results": lambda: (Fan(12), (_small(),)),
     "two layers of 256, three times": lambda: (Turns(*(_linear(256) for _ in range(3))), (_small(),)),
     "two layers of 2048, three times": lambda: (Turns(*(_linear(2048) for _ in range(3))), (torch.rand(256, 2048),)),
-    "convolutions, three times": lambda: (Turns(*(_convolution(64) for _ in range(3))), (torch.rand(8, 64, 56, 56),)),
+    "convolutions, three times": lambda: (Turns(*(_convolution(64) for _ in range(3))), (torch.rand(32, 64, 56, 56),)),
     "transformer blocks, twice": lambda: (Turns(Attention(512, 8), Attention(512, 8)), (torch.rand(8, 128, 512),)),
     "torchkiln's mixed demo": lambda: (Mixed(), (torch.rand(16, 3, 128, 128),)),
 }

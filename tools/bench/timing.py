@@ -32,13 +32,13 @@ def latencies_ms(call: Callable[[], Any], samples: int = SAMPLES) -> list[float]
     return times
 
 
-def throughput_ms(call: Callable[[], Any]) -> float:
+def throughput_ms(call: Callable[[], Any], samples: int = SAMPLES) -> float:
     """Time per call of many calls in a row, without waiting between them."""
     start, end = _two_events()
     torch.cuda.synchronize()
     start.record()
-    for _ in range(SAMPLES):
+    for _ in range(samples):
         call()
     end.record()
     end.synchronize()
-    return float(start.elapsed_time(end)) / SAMPLES
+    return float(start.elapsed_time(end)) / samples

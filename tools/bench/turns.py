@@ -22,24 +22,39 @@ class Done:
 
 
 def wait_for_turn() -> None:
-    """Called by a process once it has prepared: it goes on when all others have too and those before it are done."""
+    """Called by a process that has prepared: it goes on alone, until it waits again or ends."""
     print(_READY, flush=True)
     sys.stdin.readline()
 
 
 def in_turn(commands: Sequence[Sequence[str]]) -> Iterator[Done]:
-    """Starts all commands at once, and lets each go on behind its ``wait_for_turn`` when the one before has ended."""
+    """Starts all commands at once, and lets one at a time go on behind its ``wait_for_turn``, round after round until all have ended."""
     with contextlib.ExitStack() as stack:
         said = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
         running = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True))
             for command, errors in zip(commands, said, strict=True)
         ]
-        for process in running:
-            if process.stdout is not None:
-                # Ends at once where a process fails before its turn.
-                next((line for line in process.stdout if line.strip() == _READY), None)
-        for process, errors in zip(running, said, strict=True):
-            stdout, _ = process.communicate("go\n")
-            errors.seek(0)
-            yield Done(process.returncode, stdout, errors.read())
+        printed = [_until_ready(process) for process in running]
+        told = 0
+        while told < len(running):
+            for process, lines in zip(running, printed, strict=True):
+                if process.poll() is None and process.stdin is not None:
+                    process.stdin.write("go\n")
+                    process.stdin.flush()
+                    lines += _until_ready(process)
+                while told < len(running) and running[told].poll() is not None:
+                    said[told].seek(0)
+                    yield Done(running[told].returncode, "".join(printed[told]), said[told].read())
+                    told += 1
+
+
+def _until_ready(process: subprocess.Popen[str]) -> list[str]:
+    """What a process prints until it waits for its turn or ends."""
+    lines: list[str] = []
+    for line in process.stdout or ():
+        if line.strip() == _READY:
+            return lines
+        lines.append(line)
+    process.wait()
+    return lines

@@ -106,14 +106,16 @@ def say(word):
 if sys.argv[3] == "fails":
     raise ValueError("no")
 say("prepared")
-wait_for_turn()
-say("begin")
-time.sleep(0.1)
-say("end")
-print(sys.argv[3])
+for turn in range(2 if sys.argv[3] == "twice" else 1):
+    wait_for_turn()
+    say(f"{sys.argv[3]}-{turn}-begins")
+    time.sleep(0.1)
+    say(f"{sys.argv[3]}-{turn}-ends")
+    print(turn)
 """
-    commands = [[sys.executable, "-c", code, str(BENCH), str(log), name] for name in ("one", "fails", "two")]
+    commands = [[sys.executable, "-c", code, str(BENCH), str(log), name] for name in ("twice", "fails", "once")]
     done = list(in_turn(commands))
-    assert [(item.returncode, item.stdout.strip()) for item in done] == [(0, "one"), (1, ""), (0, "two")]
+    assert [(item.returncode, item.stdout.split()) for item in done] == [(0, ["0", "1"]), (1, []), (0, ["0"])]
     assert done[1].stderr.endswith("ValueError: no\n")
-    assert log.read_text().split() == ["prepared", "prepared", "begin", "end", "begin", "end"]
+    turns = ["twice-0", "once-0", "twice-1"]
+    assert log.read_text().split() == ["prepared", "prepared", *(f"{turn}-{what}" for turn in turns for what in ("begins", "ends"))]
