@@ -14,6 +14,8 @@ from torch._ops import OpOverload
 
 from torchkiln_core.errors import InternalError
 
+aten = torch.ops.aten
+
 _FRAME = re.compile(r'File "(?P<path>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
 
 
@@ -88,6 +90,38 @@ class OpCall:
         return OpCall(target, arguments, outputs, node, source_of(node))
 
 
+_DECIDING = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+_COUNTING = frozenset({aten.repeat_interleave.self_Tensor, aten._unique.default})
+"""Operators of this kind that have no tag in some version of PyTorch."""
+
+
+def decided_by_data(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """Calls whose result has a size that data decides, and all that is made of them, checks of these sizes among them.
+
+    The metadata of such a size proves nothing: once a check of it is traced, torch writes what the check says into all shapes.
+    """
+    found: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if _has_size_of_data(node) or not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _has_size_of_data(node: torch.fx.Node) -> bool:
+    """Whether data decides numbers or sizes of a call's result, or may do so: of an operator that is not PyTorch's own it is not known."""
+    if node.meta.get("unbacked_bindings"):
+        return True
+    if not isinstance(node.target, OpOverload):
+        return False
+    if node.target.namespace not in ("aten", "prims"):
+        return True
+    if node.target is aten.index.Tensor:
+        # Integers choose as many elements as there are of them.
+        indices = OpCall.from_node(node).arguments["indices"]
+        return any(index is not None and index.meta["val"].dtype in (torch.bool, torch.uint8) for index in indices)
+    return node.target in _COUNTING or not _DECIDING.isdisjoint(node.target.tags)
+
+
 def draws(call: OpCall) -> bool:
     """Whether a call of an operator that is tagged as random draws numbers.
 
@@ -99,11 +133,11 @@ def draws(call: OpCall) -> bool:
 
 
 TRAINED_STATISTICS: Mapping[Any, str] = {
-    torch.ops.aten.instance_norm.default: "use_input_stats",
-    torch.ops.aten.batch_norm.default: "training",
-    torch.ops.aten.native_batch_norm.default: "training",
-    torch.ops.aten.cudnn_batch_norm.default: "training",
-    torch.ops.aten.miopen_batch_norm.default: "training",
+    aten.instance_norm.default: "use_input_stats",
+    aten.batch_norm.default: "training",
+    aten.native_batch_norm.default: "training",
+    aten.cudnn_batch_norm.default: "training",
+    aten.miopen_batch_norm.default: "training",
 }
 """Operators that write to their running statistics in training, of which their schema says nothing; by the argument that says so."""
 

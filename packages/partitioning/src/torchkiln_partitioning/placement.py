@@ -57,7 +57,7 @@ class Placement:
     def outside_source(self, number: int) -> Literal | DimOf | None:
         """What stands for a computed number outside of engines too, because it is known before any segment runs."""
         recipe = self.recipes.recipes.get(number)
-        if recipe is None or self.view.roles[number] is not Role.SIZE or isinstance(recipe, Recomputed):
+        if recipe is None or self.view.roles[number] is not Role.SIZE or isinstance(recipe, Recomputed) or number in self.view.unproven:
             return None
         return recipe if isinstance(recipe, Literal) or self.view.roles[recipe.tensor] is Role.INPUT else None
 

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 from torch._ops import HigherOrderOperator, OpOverload
 
-from torchkiln_core.call import source_of
+from torchkiln_core.call import decided_by_data, source_of
 from torchkiln_core.errors import InternalError
 from torchkiln_core.program import InputKind, Program
 from torchkiln_core.size import Size, sizes_of
@@ -74,6 +74,7 @@ class ProgramView:
         sizes: The shape ``[*]`` of each node that is one tensor, empty for sparse ones, whose shape no engine reads; else ``None``.
         varying: Tensors with a size that is no integer.
         numbers: Nodes whose value is a Python or symbolic number.
+        unproven: Those of them that checks are made of and whose metadata may say no more than what is checked.
         devices: The device of each node that is one dense real tensor, else ``None``.
         item_bytes: Bytes of an element of each node that is one tensor.
     """
@@ -91,6 +92,7 @@ class ProgramView:
     sizes: Sequence[tuple[Size, ...] | None]
     varying: frozenset[int]
     numbers: frozenset[int]
+    unproven: frozenset[int]
     devices: Sequence[torch.device | None]
     item_bytes: Sequence[int]
 
@@ -139,9 +141,16 @@ def view_program(program: Program) -> ProgramView:
         sizes=found.sizes,
         varying=frozenset(found.varying),
         numbers=frozenset(found.numbers),
+        unproven=_unproven(program, found, index),
         devices=found.devices,
         item_bytes=found.item_bytes,
     )
+
+
+def _unproven(program: Program, found: _Reading, index: Mapping[torch.fx.Node, int]) -> frozenset[int]:
+    if Role.CHECK not in found.roles:
+        return frozenset()
+    return frozenset(index[node] for node in decided_by_data(program.module.graph) if node in index) & found.numbers
 
 
 def is_tensor(node: torch.fx.Node) -> bool:

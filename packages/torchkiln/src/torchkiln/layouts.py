@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from torchkiln.ranges import example_sizes
 from torchkiln_core import Segment
 from torchkiln_core.size import evaluate, size_of
 
@@ -39,5 +40,5 @@ def _hint(size: int | torch.SymInt) -> int:
     if not isinstance(size, torch.SymInt):
         return size
     env, expression = size.node.shape_env, size.node.expr
-    examples = {} if env is None else getattr(env, "backed_var_to_val", None) or env.var_to_val
+    examples = {} if env is None else example_sizes(env)
     return evaluate(size_of(size), {symbol.name: int(examples.get(symbol, 2)) for symbol in expression.free_symbols})

@@ -65,6 +65,12 @@ def shape_env_of(module: torch.fx.GraphModule) -> ShapeEnv | None:
     return _environment(size for value in values for size in _symbolic_sizes(value))
 
 
+def example_sizes(environment: ShapeEnv) -> Mapping[Any, Any]:
+    """The sizes that a program was captured with, by symbol; older versions of torch have another name for them."""
+    sizes: Mapping[Any, Any] = environment.backed_var_to_val if hasattr(environment, "backed_var_to_val") else environment.var_to_val
+    return sizes
+
+
 def _environment(sizes: Iterable[torch.SymInt]) -> ShapeEnv | None:
     return next((size.node.shape_env for size in sizes), None)
 
@@ -105,5 +111,5 @@ def _derived(symbol: Any, constraints: Mapping[Any, Any]) -> ValueRanges[Any] | 
 
 
 def _hint(symbol: Any, shape_env: ShapeEnv) -> int:
-    values = getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
+    values = example_sizes(shape_env)
     return int(values[symbol]) if symbol in values else 1

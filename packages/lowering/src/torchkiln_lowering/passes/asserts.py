@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch.fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from torchkiln_core.call import OpCall
+from torchkiln_core.call import OpCall, decided_by_data
 from torchkiln_core.spec import DimRange
 from torchkiln_lowering.metadata import known_equal
 from torchkiln_lowering.passes.context import dims_of
@@ -22,10 +23,20 @@ aten = torch.ops.aten
 def remove_proven_checks(module: torch.fx.GraphModule) -> bool:
     """Erases metadata and shape assertions that the metadata, or the ranges of the dynamic dimensions, prove."""
     dims = dims_of(module)
-    proven = [node for node in module.graph.nodes if node.op == "call_function" and _holds(node, dims)]
+    open_ = decided_by_data(module.graph)
+    calls = (node for node in module.graph.nodes if node.op == "call_function")
+    proven = [node for node in calls if _is_trivial(node) or (node not in open_ and _holds(node, dims))]
     for node in proven:
         module.graph.erase_node(node)
     return bool(proven)
+
+
+def _is_trivial(check: torch.fx.Node) -> bool:
+    """Whether it says that a size is not negative."""
+    condition = check.args[0] if check.target is aten._assert_scalar.default else None
+    if not isinstance(condition, torch.fx.Node) or condition.target is not operator.ge or condition.args[1] != 0:
+        return False
+    return isinstance(condition.args[0], torch.fx.Node) and condition.args[0].target is aten.sym_size.int
 
 
 def _holds(node: torch.fx.Node, dims: Mapping[str, DimRange]) -> bool:

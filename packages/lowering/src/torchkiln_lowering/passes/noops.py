@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 import torch.fx
 
+from torchkiln_core.call import OpCall, decided_by_data
 from torchkiln_lowering.effects import may_alias, results, sharers
 from torchkiln_lowering.metadata import same_layout
 
@@ -58,9 +61,13 @@ def remove_noops(module: torch.fx.GraphModule) -> bool:
     """
     graph = module.graph
     outside = _Outside(graph)
+    checked = any(node.target is aten._assert_scalar.default for node in graph.nodes)
+    unproven = decided_by_data(graph) if checked else set()
     changed = False
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in COPIES | VIEWS or not _is_identity(node):
+            continue
+        if node.target is aten.slice.Tensor and node in unproven and not _keeps_all(node):
             continue
         source = node.args[0]
         if outside.cannot_tell(node, source):
@@ -82,6 +89,16 @@ def _is_identity(node: torch.fx.Node) -> bool:
         return False
     # With equal size, a slice of step 1 starts at 0; a larger step keeps the size only where there is at most one element.
     return node.target is not aten.slice.Tensor or len(node.args) < 5 or bool(node.args[4] == 1)
+
+
+def _keeps_all(node: torch.fx.Node) -> bool:
+    """Whether a slice of step 1 shows all elements by its bounds: of a size that data decides, the metadata may be what a check says."""
+    arguments = OpCall.from_node(node).arguments
+    return arguments["start"] in (None, 0) and (arguments["end"] is None or _is_endless(arguments["end"]))
+
+
+def _is_endless(end: object) -> bool:
+    return isinstance(end, int) and end >= sys.maxsize
 
 
 class _Outside:
