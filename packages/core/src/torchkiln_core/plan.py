@@ -47,6 +47,7 @@ class Plan:
         build_ms: Time that the builder took.
         allow_tf32: Whether fp32 products may use TF32. TensorRT-RTX has one such mode in a process and refuses plans of the other.
         profile: Name of the profile that it was built for; empty for the whole range of the program.
+        inner_sizes: Sizes of batched products and softmaxes inside, but for batches, that depend on the inputs and may be 1.
     """
 
     data: torch.Tensor
@@ -58,3 +59,4 @@ class Plan:
     build_ms: float
     allow_tf32: bool
     profile: str = ""
+    inner_sizes: tuple[Size, ...] = ()

@@ -13,6 +13,7 @@ from torchkiln_core import BuildError, BuildOptions, InternalError, Network, Pla
 from torchkiln_runtime.adapter import Definition, Replay, input_name
 from torchkiln_runtime.host_memory import return_freed
 from torchkiln_runtime.library import Collection, Library, require_library
+from torchkiln_runtime.ones import inner_sizes
 from torchkiln_runtime.plan_file import PlanFile, stream_writer
 from torchkiln_runtime.precision import effective_tf32, tf32_scope
 from torchkiln_runtime.reference import bindings_of
@@ -21,6 +22,8 @@ from torchkiln_runtime.targets import Targets, resolve_targets
 from torchkiln_runtime.timing import configure_timing
 
 _DEFAULTS = BuildOptions()
+_ADAPTER = 2
+"""Counts the ways in which records were written as layers of TensorRT, for plans that are kept between releases."""
 
 
 class TensorRTBuilder:
@@ -83,6 +86,7 @@ class PreparedBuild:
             "allow_tf32": self._allow_tf32,
             "deterministic": bool(self._options.deterministic),
             "benchmark": bool(self._options.benchmark),
+            "adapter": _ADAPTER,
         }
         return network_key(self._network, {**keyed, "target": str(self._target), "gpu": self._targets.gpu})
 
@@ -115,6 +119,7 @@ class PreparedBuild:
             key=key,
             build_ms=build_ms,
             allow_tf32=self._allow_tf32,
+            inner_sizes=inner_sizes(network, inputs),
         )
 
 

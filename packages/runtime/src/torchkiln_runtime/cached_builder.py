@@ -9,6 +9,7 @@ import time
 from torchkiln_core import Network, Plan
 from torchkiln_core.stages import PlanCache
 from torchkiln_runtime.builder import TensorRTBuilder
+from torchkiln_runtime.ones import inner_sizes
 from torchkiln_runtime.reference import bindings_of
 from torchkiln_runtime.shapes import find_symbols
 
@@ -45,4 +46,6 @@ class CachedBuilder:
         _log.info("plan %s taken from the cache", plan.key[:12])
         inputs, outputs = bindings_of(network)
         build_ms = (time.perf_counter() - start) * 1e3
-        return dataclasses.replace(plan, inputs=inputs, outputs=outputs, symbols=find_symbols(inputs), build_ms=build_ms)
+        sizes = inner_sizes(network, inputs)
+        symbols = find_symbols(inputs)
+        return dataclasses.replace(plan, inputs=inputs, outputs=outputs, symbols=symbols, inner_sizes=sizes, build_ms=build_ms)

@@ -148,11 +148,15 @@ class ContextFactory:
 
     def plain(self) -> Context:
         """A context that launches kernels one by one, in scratch memory that the caller provides."""
-        return Context(self._create(graphs=False), self._plan, self._library, self.workspace_bytes)
+        return Context(self._create("DISABLED", self._settings.specialization), self._plan, self._library, self.workspace_bytes)
+
+    def general(self) -> Context:
+        """As ``plain``, with kernels for all sizes only."""
+        return Context(self._create("DISABLED", "none"), self._plan, self._library, self.workspace_bytes)
 
     def graphed(self) -> Context:
         """A context that captures its kernels in a CUDA graph where the library can, with scratch memory of its own."""
-        return Context(self._create(graphs=True), self._plan, self._library, None)
+        return Context(self._create("WHOLE_GRAPH_CAPTURE", self._settings.specialization), self._plan, self._library, None)
 
     def first_run(self) -> AbstractContextManager[None]:
         """Surrounds the first run with new shapes, for which kernels are compiled."""
@@ -167,20 +171,19 @@ class ContextFactory:
         if self._file is not None and self._kernels is not None:
             self._file.write_from(self._kernels)
 
-    def _create(self, *, graphs: bool) -> Any:
+    def _create(self, graphs: Literal["DISABLED", "WHOLE_GRAPH_CAPTURE"], specialization: KernelSpecialization) -> Any:
         trt = self._library.module
         strategies = trt.ExecutionContextAllocationStrategy
-        strategy = strategies.STATIC if graphs else strategies.USER_MANAGED
+        strategy = strategies.USER_MANAGED if graphs == "DISABLED" else strategies.STATIC
         with self._library.messages.collect("torchkiln.runtime") as log, tf32_scope(self._library, self._plan.allow_tf32, PlanError):
             if hasattr(self._engine, "create_runtime_config"):
                 config = self._engine.create_runtime_config()
                 config.set_execution_context_allocation_strategy(strategy)
                 if hasattr(config, "cuda_graph_strategy"):
-                    kind = trt.CudaGraphStrategy
-                    config.cuda_graph_strategy = kind.WHOLE_GRAPH_CAPTURE if graphs else kind.DISABLED
+                    config.cuda_graph_strategy = getattr(trt.CudaGraphStrategy, graphs)
                 if hasattr(config, "dynamic_shapes_kernel_specialization_strategy"):
                     strategies_of = trt.DynamicShapesKernelSpecializationStrategy
-                    config.dynamic_shapes_kernel_specialization_strategy = getattr(strategies_of, self._settings.specialization.upper())
+                    config.dynamic_shapes_kernel_specialization_strategy = getattr(strategies_of, specialization.upper())
                 self._share_kernels(config)
                 raw = self._engine.create_execution_context(config)
             else:

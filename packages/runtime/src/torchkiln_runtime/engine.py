@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,13 +17,33 @@ from torchkiln_runtime.adapter import input_name, output_name
 from torchkiln_runtime.contexts import Context, ContextFactory, ContextSettings, new_event
 from torchkiln_runtime.inputs import ALIGNMENT, StaticInputs, check_inputs
 from torchkiln_runtime.library import Library
+from torchkiln_runtime.ones import Ones
 from torchkiln_runtime.replays import Replays, ReplaysByShapes
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 from torchkiln_runtime.scratch import Scratch, scratch_of
 from torchkiln_runtime.shapes import Range, ShapeRules, Shapes
 
 _PLAIN_CONTEXTS = 4
-"""Plain contexts that an engine has at most, each ready for the shapes that it ran last."""
+"""Plain contexts of a kind that an engine has at most, each ready for the shapes that it ran last."""
+
+
+class _Contexts:
+    """Plain contexts by the shapes that they are ready for.
+
+    Args:
+        make: Makes one.
+    """
+
+    def __init__(self, make: Callable[[], Context]) -> None:
+        self.make = make
+        self.ready: OrderedDict[Shapes, Context] = OrderedDict()
+
+    def prepare(self, shapes: Shapes, output_shapes: Shapes) -> Context:
+        """One for shapes that none is ready for: a new one, or the one that has waited longest."""
+        context = self.make() if len(self.ready) < _PLAIN_CONTEXTS else self.ready.popitem(last=False)[1]
+        context.prepare(shapes, output_shapes)
+        self.ready[shapes] = context
+        return context
 
 
 @dataclass(slots=True)
@@ -85,6 +105,9 @@ class TensorRTEngine:
         self._runtime, engine = loaded
         _check_bindings(plan, library, engine)
         ranges = [_range_of(plan, engine, index) for index in range(len(plan.inputs))]
+        specialized = settings.specialization != "none"
+        ones = Ones(plan.inputs, plan.symbols, ranges, plan.inner_sizes if specialized else ())
+        self._needs_general = functools.lru_cache(maxsize=1024)(ones.among)
         self._output_shapes = functools.lru_cache(maxsize=1024)(ShapeRules(plan.inputs, plan.outputs, plan.symbols, ranges).output_shapes)
         self._factory = ContextFactory(plan, library, engine, cache, settings)
         self._dtypes = tuple(binding.dtype for binding in plan.outputs)
@@ -94,7 +117,8 @@ class TensorRTEngine:
         self._replays = self._graphs and (self._static is not None or settings.specialization != "lazy")
         self._lock = threading.Lock()
         self._lanes: dict[int, _Lane] = {}
-        self._plain: OrderedDict[Shapes, Context] = OrderedDict()
+        self._plain = _Contexts(self._factory.plain)
+        self._general = _Contexts(self._factory.general)
         self._captured: dict[Shapes, Context] = {}
         # TensorRT wants an address for tensors without elements too, where torch has none.
         self._nothing = torch.empty(ALIGNMENT, dtype=torch.uint8, device=device)
@@ -159,12 +183,15 @@ class TensorRTEngine:
         lane = self._lane()
         if self._replays and self._replayed(lane, shapes, sources, sinks):
             return
+        contexts = self._contexts_for(shapes)
+        # The library would give its own graphs kernels for the sizes.
+        one_by_one = not self._graphs or contexts is self._general
         with lane.ordered() as stream:
-            if not self._graphs and shapes in self._plain:
-                self._plain[shapes].run_with_workspace(sources, sinks, stream)
-            elif shapes not in self._plain and (not self._graphs or shapes not in self._captured):
+            if one_by_one and shapes in contexts.ready:
+                contexts.ready[shapes].run_with_workspace(sources, sinks, stream)
+            elif shapes not in contexts.ready and (one_by_one or shapes not in self._captured):
                 with self._factory.first_run():
-                    context = self._context_for(shapes, output_shapes)
+                    context = contexts.prepare(shapes, output_shapes)
                     context.run_with_workspace(sources, sinks, stream)
                 self._factory.ran_new_shapes()
             else:
@@ -182,7 +209,7 @@ class TensorRTEngine:
         with lane.scratch.lock:
             if replays.replay(addresses):
                 return True
-            if not replays.wants(addresses) or (shapes not in self._plain and shapes not in self._captured):
+            if not replays.wants(addresses) or (shapes not in self._contexts_for(shapes).ready and shapes not in self._captured):
                 return False
             with lane.ordered() as stream, self._factory.first_run():
                 replays.run_and_capture(sources, sinks, stream)
@@ -203,32 +230,26 @@ class TensorRTEngine:
             self._lanes[handle] = lane
         return lane
 
+    def _contexts_for(self, shapes: Shapes) -> _Contexts:
+        return self._general if self._needs_general(shapes) else self._plain
+
     def _context_at(self, shapes: Shapes) -> Context:
         """A new plain context that is ready for these shapes."""
-        context = self._factory.plain()
+        context = self._contexts_for(shapes).make()
         context.prepare(shapes, self._output_shapes(shapes))
-        return context
-
-    def _context_for(self, shapes: Shapes, output_shapes: Shapes) -> Context:
-        """A plain context for shapes that none is ready for: a new one, or the one that has waited longest."""
-        if len(self._plain) < _PLAIN_CONTEXTS:
-            context = self._context_at(shapes)
-        else:
-            context = self._plain.popitem(last=False)[1]
-            context.prepare(shapes, output_shapes)
-        self._plain[shapes] = context
         return context
 
     def _context_for_capture(self, shapes: Shapes) -> Context:
         """The plain context that is ready for these shapes; from now on it belongs to captured graphs alone."""
         if shapes not in self._captured:
-            if shapes not in self._plain:
+            ready = self._contexts_for(shapes).ready
+            if shapes not in ready:
                 shown = ", ".join(str(list(shape)) for shape in shapes)
                 raise PlanError(
                     f"engine: CUDA graph capture with input shapes {shown}, which have not run since this engine was loaded",
                     fix="call the compiled program once with these shapes, outside of the capture, right before it",
                 )
-            self._captured[shapes] = self._plain.pop(shapes)
+            self._captured[shapes] = ready.pop(shapes)
         return self._captured[shapes]
 
 

@@ -50,6 +50,7 @@ def make_plan(data: bytes, gpu: str) -> Plan:
         build_ms=0.1,
         allow_tf32=gpu != "current",
         profile="large" if gpu == "current" else "",
+        inner_sizes=(S0, FloorDiv(S0, 2)) if gpu == "current" else (),
     )
 
 

@@ -54,7 +54,7 @@ def test_plans_come_back(program, saved):
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        (Plan, "data inputs outputs symbols target key build_ms allow_tf32 profile"),
+        (Plan, "data inputs outputs symbols target key build_ms allow_tf32 profile inner_sizes"),
         (Binding, "name dtype shape"),
         (Target, "library version gpus"),
         (Rejection, "target node rule message where"),

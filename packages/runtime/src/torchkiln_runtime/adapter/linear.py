@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchkiln_core import BuildError
-from torchkiln_core.layers import Convolution, Deconvolution, Einsum, MatrixMultiply, Pooling
+from torchkiln_core.layers import Convolution, Deconvolution, Einsum, MatrixMultiply, MatrixOp, Pooling
 from torchkiln_runtime.adapter.definition import Definition
 
 Kernel = Any | torch.Tensor
@@ -15,9 +15,34 @@ Kernel = Any | torch.Tensor
 
 
 def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
-    """``IMatrixMultiplyLayer``."""
+    """``IMatrixMultiplyLayer``, or elementwise products where there is nothing to sum, or one row as two.
+
+    Of attention with one query or one key, followed by elementwise layers, TensorRT-RTX 1.6 computes one element of each row and leaves
+    the others unwritten (seen on an H200), unless it is written so.
+    """
     ops = to.trt.MatrixOperation
-    return to.network.add_matrix_multiply(a, getattr(ops, layer.left.value), b, getattr(ops, layer.right.value))
+    left, right = getattr(ops, layer.left.value), getattr(ops, layer.right.value)
+    if MatrixOp.VECTOR in (layer.left, layer.right):
+        return to.network.add_matrix_multiply(a, left, b, right)
+    rows, summed = tuple(a.shape)[-2:] if layer.left is MatrixOp.NONE else tuple(a.shape)[:-3:-1]
+    if summed == 1:
+        column, row = (_transposed(to, item) if op is MatrixOp.TRANSPOSE else item for item, op in ((a, layer.left), (b, layer.right)))
+        return to.network.add_elementwise(column, row, to.trt.ElementWiseOperation.PROD)
+    if rows != 1 or all(size == 1 for item in (a, b) for size in tuple(item.shape)[:-2]):
+        return to.network.add_matrix_multiply(a, left, b, right)
+    rank = len(a.shape)
+    doubled = to.network.add_concatenation([a, a])
+    doubled.axis = rank - 2 if layer.left is MatrixOp.NONE else rank - 1
+    product = to.network.add_matrix_multiply(doubled.get_output(0), left, b, right)
+    return None if product is None else to.network.add_gather(product.get_output(0), to.constant(torch.tensor([0])), rank - 2)
+
+
+def _transposed(to: Definition, matrix: Any) -> Any:
+    """``[*, M, N] -> [*, N, M]``."""
+    rank = len(matrix.shape)
+    layer = to.network.add_shuffle(matrix)
+    layer.first_transpose = to.trt.Permutation([*range(rank - 2), rank - 1, rank - 2])
+    return layer.get_output(0)
 
 
 def einsum(to: Definition, layer: Einsum, *inputs: Any) -> Any:

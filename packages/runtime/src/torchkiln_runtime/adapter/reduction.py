@@ -17,7 +17,13 @@ def reduce(to: Definition, layer: Reduce, input: Any) -> Any:
 
 
 def softmax(to: Definition, layer: Softmax, input: Any) -> Any:
-    """``ISoftMaxLayer``, which takes rank 2 and more: a vector becomes one row and back."""
+    """``ISoftMaxLayer``, which takes rank 2 and more: a vector becomes one row and back.
+
+    Of one element it is 1, or NaN, written without a sum: see ``matrix_multiply``.
+    """
+    if tuple(input.shape)[layer.axis] == 1:
+        nothing = to.network.add_elementwise(input, input, to.trt.ElementWiseOperation.SUB)
+        return None if nothing is None else to.network.add_unary(nothing.get_output(0), to.trt.UnaryOperation.EXP)
     if len(input.shape) > 1:
         result = to.network.add_softmax(input)
         if result is not None:

@@ -36,6 +36,7 @@ def write_plan(plan: Plan, title: str) -> dict[str, Any]:
         "build_ms": float(plan.build_ms).hex(),
         "allow_tf32": plan.allow_tf32,
         **({"profile": plan.profile} if plan.profile else {}),
+        **({"inner_sizes": [_write_size(size, title) for size in plan.inner_sizes]} if plan.inner_sizes else {}),
     }
 
 
@@ -56,6 +57,7 @@ def read_plan(record: Any, data: torch.Tensor) -> Plan:
         build_ms=float.fromhex(take(record, "build_ms", str)),
         allow_tf32=take(record, "allow_tf32", bool),
         profile=take(record, "profile", str) if "profile" in record else "",
+        inner_sizes=tuple(map(_read_size, take(record, "inner_sizes", list))) if "inner_sizes" in record else (),
     )
 
 
@@ -103,8 +105,11 @@ def _write_size(size: Size, title: str) -> int | str:
 
 def _read_binding(record: Any) -> Binding:
     dtype = look_up(DTYPES, take(record, "dtype", str), "dtype")
-    shape = tuple(parse_size(size) if isinstance(size, str) else expect(size, int, "size") for size in take(record, "shape", list))
-    return Binding(take(record, "name", str), dtype, shape)
+    return Binding(take(record, "name", str), dtype, tuple(map(_read_size, take(record, "shape", list))))
+
+
+def _read_size(record: Any) -> Size:
+    return parse_size(record) if isinstance(record, str) else expect(record, int, "size")
 
 
 def _read_symbol(item: list[Any]) -> tuple[str, int, int]:
