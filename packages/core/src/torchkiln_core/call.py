@@ -96,11 +96,13 @@ _COUNTING = frozenset({aten.repeat_interleave.self_Tensor, aten._unique.default}
 
 
 def decided_by_data(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """Calls whose result has a size that data decides, and all that is made of them, checks of these sizes among them.
+    """Calls whose result has a size that data decides, and all that is made of them; none in a graph that checks no number.
 
     The metadata of such a size proves nothing: once a check of it is traced, torch writes what the check says into all shapes.
     """
     found: set[torch.fx.Node] = set()
+    if not graph.find_nodes(op="call_function", target=aten._assert_scalar.default, sort=False):
+        return found
     for node in graph.nodes:
         if _has_size_of_data(node) or not found.isdisjoint(node.all_input_nodes):
             found.add(node)

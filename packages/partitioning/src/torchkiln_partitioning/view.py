@@ -141,16 +141,10 @@ def view_program(program: Program) -> ProgramView:
         sizes=found.sizes,
         varying=frozenset(found.varying),
         numbers=frozenset(found.numbers),
-        unproven=_unproven(program, found, index),
+        unproven=frozenset(index[node] for node in decided_by_data(program.module.graph) if node in index) & found.numbers,
         devices=found.devices,
         item_bytes=found.item_bytes,
     )
-
-
-def _unproven(program: Program, found: _Reading, index: Mapping[torch.fx.Node, int]) -> frozenset[int]:
-    if Role.CHECK not in found.roles:
-        return frozenset()
-    return frozenset(index[node] for node in decided_by_data(program.module.graph) if node in index) & found.numbers
 
 
 def is_tensor(node: torch.fx.Node) -> bool:

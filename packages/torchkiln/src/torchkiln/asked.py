@@ -81,8 +81,8 @@ class Asked:
     layouts: list[Layout] = field(default_factory=list)
     computed: dict[int, tuple[SymNode, Computed]] = field(default_factory=dict)
     places: dict[int, str] = field(default_factory=dict)
-    _given: set[int] = field(default_factory=set)
-    """The ``id`` of the nodes that no operation made."""
+    _given: dict[int, SymNode] = field(default_factory=dict)
+    """The nodes that no operation made, by their ``id``."""
 
     def forget(self) -> None:
         """Starts anew."""
@@ -108,9 +108,9 @@ class Asked:
         """Takes down an operation."""
         if id(result) in self._given:
             return
-        # The nodes are kept, so that their ids stay their own.
+        # All nodes are kept, so that their ids stay their own.
         self.computed.setdefault(id(result), (result, Computed(method, operands)))
-        self._given.update(id(operand) for operand in operands if id(operand) not in self.computed)
+        self._given.update((id(operand), operand) for operand in operands if id(operand) not in self.computed)
         if not result.is_bool() and (place := _place_of_asker(sys._getframe(2))) is not None:
             self.places[id(result)] = place
 

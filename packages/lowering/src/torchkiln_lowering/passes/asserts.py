@@ -23,9 +23,9 @@ aten = torch.ops.aten
 def remove_proven_checks(module: torch.fx.GraphModule) -> bool:
     """Erases metadata and shape assertions that the metadata, or the ranges of the dynamic dimensions, prove."""
     dims = dims_of(module)
-    open_ = decided_by_data(module.graph)
+    unproven = decided_by_data(module.graph)
     calls = (node for node in module.graph.nodes if node.op == "call_function")
-    proven = [node for node in calls if _is_trivial(node) or (node not in open_ and _holds(node, dims))]
+    proven = [node for node in calls if _is_trivial(node) or (node not in unproven and _holds(node, dims))]
     for node in proven:
         module.graph.erase_node(node)
     return bool(proven)

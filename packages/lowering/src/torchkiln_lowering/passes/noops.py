@@ -61,8 +61,7 @@ def remove_noops(module: torch.fx.GraphModule) -> bool:
     """
     graph = module.graph
     outside = _Outside(graph)
-    checked = any(node.target is aten._assert_scalar.default for node in graph.nodes)
-    unproven = decided_by_data(graph) if checked else set()
+    unproven = decided_by_data(graph)
     changed = False
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in COPIES | VIEWS or not _is_identity(node):
