@@ -37,21 +37,21 @@ def paired_symbols(general: ExportedProgram, special: ExportedProgram) -> dict[s
         ExportError: The inputs do not tell which symbols are the same.
     """
     found: dict[sympy.Symbol, sympy.Symbol] = {}
-    unpaired: set[sympy.Symbol] = set()
+    symbols: set[sympy.Symbol] = set()
     for ours, theirs in zip(*(program.graph.find_nodes(op="placeholder") for program in (general, special)), strict=False):
         values = [node.meta.get("val") for node in (ours, theirs)]
         shapes = [sizes_of(value.shape) if isinstance(value, torch.Tensor) else () for value in values]
         for our_size, their_size in zip(*shapes, strict=False):
             if isinstance(their_size, int):
                 continue
-            unpaired |= their_size.free_symbols
+            symbols |= their_size.free_symbols
             our_line, their_line = linear(our_size), linear(their_size)
             if isinstance(our_size, int) or our_line is None or their_line is None or our_line[:2] != their_line[:2]:
                 continue
             [our_symbol], [their_symbol] = our_size.free_symbols, their_size.free_symbols
             if found.setdefault(their_symbol, our_symbol) != our_symbol:
                 raise ExportError(f"size {their_symbol} is {found[their_symbol]} and {our_symbol} for all sizes")
-    if unpaired - found.keys() or len({*found.values()}) < len(found):
+    if symbols - found.keys() or len({*found.values()}) < len(found):
         raise ExportError("other sizes are independent than for all sizes")
     return found
 
