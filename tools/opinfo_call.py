@@ -66,6 +66,18 @@ class SampleCall:
         """The call on float32 copies of its half tensors, with a result in float32 where it asks for a half one."""
         return SampleCall(self.function, tuple(map(_widened, self.leaves)), self.spec)
 
+    def perturbed(self, generator: torch.Generator) -> SampleCall:
+        """``widened``, with every element of the half tensors off by a random part of a unit in the last place that it had."""
+
+        def perturb(leaf: Any) -> Any:
+            wide = _widened(leaf)
+            if wide is leaf or not isinstance(leaf, torch.Tensor):
+                return wide
+            parts = torch.rand(leaf.shape, generator=generator).to(leaf.device) * 2 - 1
+            return wide * (1 + torch.finfo(leaf.dtype).eps * parts)
+
+        return SampleCall(self.function, tuple(map(perturb, self.leaves)), self.spec)
+
     def tensors(self) -> list[torch.Tensor]:
         """Copies of the tensors, each once; an expanded one keeps its shared elements."""
         return [leaf.clone() for leaf in self._own().values()]

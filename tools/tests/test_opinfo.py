@@ -16,6 +16,7 @@ import torch
 from torchkiln_converters import ConverterRegistry, Support, builtin_converters, converter
 from torchkiln_core import Network, Value
 from torchkiln_core.layers import Unary, UnaryOp
+from torchkiln_testing import OpClass
 
 SETTINGS = opinfo.Settings("cpu", calls.Capture.STATIC, {"engine": "reference", "min_block_size": 1})
 X = torch.tensor([1.0, 4.0, 9.0])
@@ -142,3 +143,20 @@ def test_what_sweeps_have_found_stays_right(capture: str) -> None:
 def test_an_unknown_operator_is_refused() -> None:
     with pytest.raises(ValueError, match="no operators sqroot"):
         opinfo.main(["--only", "sqroot"])
+
+
+@pytest.mark.parametrize(("off", "within"), [(0.0, True), (4e-3, True), (-4e-3, True), (0.05, False), (-0.05, False)])
+def test_half_results_may_be_off_by_what_a_rounding_of_the_arguments_makes(off: float, within: bool) -> None:
+    x = torch.tensor([9.0, 1.0, 0.0], dtype=torch.float16)  # exp of 9 moves by up to 0.9 % when 9 is rounded
+    call = calls.SampleCall.of(torch.exp, Sample(x))
+    got = torch.exp(x.double()) * torch.tensor([1 + off, 1.0, 1.0])
+    assert opinfo._is_within_roundings(call, (got.half(), [x]), OpClass.POINTWISE) is within
+
+
+def test_other_numbers_in_half_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sqrt(net: Network, self: Value) -> Value:
+        return net.add(Unary(UnaryOp.EXP), self)
+
+    use(monkeypatch, sqrt)
+    found = opinfo.check("op", calls.SampleCall.of(torch.sqrt, Sample(X.half())), ("float16", 0), SETTINGS)
+    assert found.outcome == "different"

@@ -31,19 +31,20 @@ def attention(lengths: tuple[int, int]) -> tuple[Network, Value]:
 def ones_of(net: Network) -> Ones:
     inputs, _ = bindings_of(net)
     ranges = [(spec.min_shape, spec.max_shape) for spec in net.specs()]
-    return Ones(inputs, find_symbols(inputs), ranges, inner_sizes(net, inputs))
+    symbols = find_symbols(inputs)
+    return Ones(inputs, symbols, ranges, inner_sizes(net, symbols))
 
 
 def test_a_length_counts_and_a_batch_does_not() -> None:
     net, x = attention((1, 9))
-    assert inner_sizes(net, bindings_of(net)[0]) == (x.shape[1],)
+    assert inner_sizes(net, find_symbols(bindings_of(net)[0])) == (x.shape[1],)
     ones = ones_of(net)
     assert [ones.among(((batch, length, 4),)) for batch, length in ((1, 2), (4, 1), (1, 1), (4, 9))] == [False, True, True, False]
 
 
 def test_a_length_of_two_or_more_never_counts() -> None:
     net, _ = attention((2, 9))
-    assert inner_sizes(net, bindings_of(net)[0]) == ()
+    assert inner_sizes(net, find_symbols(bindings_of(net)[0])) == ()
     assert not ones_of(net).among(((4, 2, 4),))
 
 
@@ -51,5 +52,5 @@ def test_a_network_without_products_has_none() -> None:
     net = Network()
     with net.scope("negative", None):
         net.output("y", net.add(Unary(UnaryOp.NEG), net.input("x", torch.float32, (1, 4))))
-    assert inner_sizes(net, bindings_of(net)[0]) == ()
+    assert inner_sizes(net, find_symbols(bindings_of(net)[0])) == ()
     assert not ones_of(net).among(((1, 4),))

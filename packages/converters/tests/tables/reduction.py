@@ -111,6 +111,13 @@ EXTREMES = [
             ("dims", (None, True)),
         )
     ),
+    *(
+        exact(getattr(getattr(aten, name), overload), values, *args, dynamic=((0, 1),))
+        for name in ("any", "all")
+        for values in (FLAGS, HARD)
+        for overload, args in (("default", ()), ("dim", (1,)), ("dims", ([0, 1], True)))
+    ),
+    *(exact(getattr(aten, name).dim, values, 1) for name in ("any", "all") for values in (FLAGS[:, :0], X[:, :0])),
 ]
 
 DISTINCT = torch.tensor([[math.nan, 3.0, -math.inf, 0.5], [math.inf, math.nan, 1.0, -2.0], [math.nan, math.inf, -math.inf, 7.0]])

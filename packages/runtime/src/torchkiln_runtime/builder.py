@@ -119,7 +119,7 @@ class PreparedBuild:
             key=key,
             build_ms=build_ms,
             allow_tf32=self._allow_tf32,
-            inner_sizes=inner_sizes(network, inputs),
+            inner_sizes=inner_sizes(network, symbols),
         )
 
 

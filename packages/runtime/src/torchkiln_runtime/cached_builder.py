@@ -46,6 +46,6 @@ class CachedBuilder:
         _log.info("plan %s taken from the cache", plan.key[:12])
         inputs, outputs = bindings_of(network)
         build_ms = (time.perf_counter() - start) * 1e3
-        sizes = inner_sizes(network, inputs)
         symbols = find_symbols(inputs)
+        sizes = inner_sizes(network, symbols)
         return dataclasses.replace(plan, inputs=inputs, outputs=outputs, symbols=symbols, inner_sizes=sizes, build_ms=build_ms)

@@ -14,12 +14,17 @@ from torchkiln_core import Binding, Network, Size
 from torchkiln_core.inference import range_of
 from torchkiln_core.layers import Attention, Einsum, MatrixMultiply, Softmax
 from torchkiln_core.size import symbols_of
-from torchkiln_runtime.shapes import Range, ShapeRules, Shapes, Symbols, find_symbols
+from torchkiln_runtime.shapes import Range, ShapeRules, Shapes, Symbols
 
 
-def inner_sizes(network: Network, inputs: Sequence[Binding]) -> tuple[Size, ...]:
-    """The sizes of a network's batched products and softmaxes, but for batches, that the inputs decide and that may be 1."""
-    known = {name for name, _, _ in find_symbols(inputs)}
+def inner_sizes(network: Network, symbols: Symbols) -> tuple[Size, ...]:
+    """The sizes of a network's batched products and softmaxes, but for batches, that inputs decide and that may be 1.
+
+    Args:
+        network: The network.
+        symbols: Where each symbol is read from an input.
+    """
+    known = {name for name, _, _ in symbols}
     found: dict[Size, None] = {}
     for size in dict.fromkeys(_sizes(network)):
         if isinstance(size, int) or not known.issuperset(symbols_of(size)):

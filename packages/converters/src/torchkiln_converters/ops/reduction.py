@@ -84,7 +84,7 @@ EXTREMES = (*_extreme("max", ReduceOp.MAX), *_extreme("min", ReduceOp.MIN))
 
 
 def _logical(name: str, op: ReduceOp) -> tuple[Converter[...], ...]:
-    """``any`` or ``all``, as the largest or smallest of zeros and ones."""
+    """``any`` or ``all``, as the sum or product of zeros and ones: of nothing these are 0 and 1, as in PyTorch."""
 
     def write(net: Network, value: Value, axes: tuple[int, ...], keepdim: bool) -> Value:
         found = as_bool(net, value)
@@ -108,7 +108,7 @@ def _logical(name: str, op: ReduceOp) -> tuple[Converter[...], ...]:
     return tuple(converter(target, Support(results=BOOLS))(function) for target, function in functions)
 
 
-LOGICAL = (*_logical("any", ReduceOp.MAX), *_logical("all", ReduceOp.MIN))
+LOGICAL = (*_logical("any", ReduceOp.SUM), *_logical("all", ReduceOp.PROD))
 """Whether any or all elements are not zero."""
 
 

@@ -53,6 +53,10 @@ class Definition:
         """``trt.Dims``."""
         return self.trt.Dims(list(sizes))
 
+    def elementwise(self, op: str, left: Any, right: Any) -> Any:
+        """``left op right``, with ``op`` a ``trt.ElementWiseOperation``."""
+        return self.network.add_elementwise(left, right, getattr(self.trt.ElementWiseOperation, op)).get_output(0)
+
     def reshape(self, tensor: Any, sizes: Sequence[int]) -> Any:
         """``tensor`` reshaped; one size may be -1, 0 means 0."""
         layer = self.network.add_shuffle(tensor)

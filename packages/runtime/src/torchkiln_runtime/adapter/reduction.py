@@ -22,8 +22,7 @@ def softmax(to: Definition, layer: Softmax, input: Any) -> Any:
     Of one element it is 1, or NaN, written without a sum: see ``matrix_multiply``.
     """
     if tuple(input.shape)[layer.axis] == 1:
-        nothing = to.network.add_elementwise(input, input, to.trt.ElementWiseOperation.SUB)
-        return None if nothing is None else to.network.add_unary(nothing.get_output(0), to.trt.UnaryOperation.EXP)
+        return to.network.add_unary(to.elementwise("SUB", input, input), to.trt.UnaryOperation.EXP)
     if len(input.shape) > 1:
         result = to.network.add_softmax(input)
         if result is not None:

@@ -20,8 +20,8 @@ def rotated(to: Definition, layer: RotaryEmbedding, input: Any, cosine: Any, sin
     start, step = (1, 2) if layer.interleaved else (angles, 1)
     first, second = (_cast(to, _features(to, input, place, angles, step), wide) for place in (0, start))
     pair = (
-        _binary(to, "SUB", _binary(to, "PROD", first, cos), _binary(to, "PROD", second, sin)),
-        _binary(to, "SUM", _binary(to, "PROD", first, sin), _binary(to, "PROD", second, cos)),
+        to.elementwise("SUB", to.elementwise("PROD", first, cos), to.elementwise("PROD", second, sin)),
+        to.elementwise("SUM", to.elementwise("PROD", first, sin), to.elementwise("PROD", second, cos)),
     )
     if layer.interleaved:
         columns = [_reshape(to, part, (0, 0, 0, angles, 1)) for part in pair]
@@ -51,13 +51,9 @@ def _features(to: Definition, input: Any, start: int, count: int, step: int) -> 
     )
     if not static:
         sizes = to.network.add_shape(input).get_output(0)
-        kept = _binary(to, "PROD", sizes, to.constant(torch.tensor([1, 1, 1, 0])))
-        layer.set_input(2, _binary(to, "SUM", kept, to.constant(torch.tensor([0, 0, 0, count]))))
+        kept = to.elementwise("PROD", sizes, to.constant(torch.tensor([1, 1, 1, 0])))
+        layer.set_input(2, to.elementwise("SUM", kept, to.constant(torch.tensor([0, 0, 0, count]))))
     return layer.get_output(0)
-
-
-def _binary(to: Definition, name: str, left: Any, right: Any) -> Any:
-    return to.network.add_elementwise(left, right, getattr(to.trt.ElementWiseOperation, name)).get_output(0)
 
 
 def _cast(to: Definition, tensor: Any, dtype: Any) -> Any:
