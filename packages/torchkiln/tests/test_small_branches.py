@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true, statically_known_true
 
@@ -244,6 +245,14 @@ def test_a_small_size_is_right_or_outside(form: str, smallest: int) -> None:
                 program(x)
         else:
             torch.testing.assert_close(program(x), function(x), check_dtype=False)
+
+
+@pytest.mark.parametrize(("before", "form"), [("reshape", "flatten"), ("flatten", "reshape")])
+def test_what_was_exported_before_makes_no_copy_of_a_view(before: str, form: str) -> None:
+    FakeTensorMode.cache_clear()
+    torch.export.export(Model(FORMS[f"a write through {before}"][0]), (torch.ones(0, 3),), strict=False)
+    program = compiled(Model(FORMS[f"a write through {form}"][0]), 0)
+    assert not program.accepts((torch.ones(0, 3),), {})
 
 
 def asks_of_both_sizes(x: T) -> T:

@@ -24,6 +24,7 @@ from torch.fx.experimental import _config as symbolic_config
 from torchkiln.asked import Asked, Traced, recorded
 from torchkiln.convention import CallingConvention, read_convention
 from torchkiln.examples import separate
+from torchkiln.fake_memory import views_kept
 from torchkiln.owners import owners_of, write_apart
 from torchkiln.placeholders import rename_placeholders
 from torchkiln.ranges import ranges_of
@@ -133,7 +134,7 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
         # While it traces, torch.export has other functions in the place of these, and dynamo, which interprets branches of torch.cond, then
         # takes max for min.
         extremes = mock.patch.multiple(dynamo_builtins, create=True, max=max, min=min)
-        with torch.no_grad(), recorded(asked), extremes:
+        with torch.no_grad(), recorded(asked), extremes, views_kept():
             return torch.export.export(module, args, dict(kwargs), dynamic_shapes=dynamic_shapes, strict=False, **options)
 
     try:
