@@ -12,6 +12,7 @@ import torch
 
 import torchkiln
 from torchkiln.segment_compiler import SegmentCompiler
+from torchkiln.weights import WeightWatch
 from torchkiln_testing import OpClass, assert_same
 
 ENGINES = [pytest.param("reference", "cpu", id="reference"), pytest.param("tensorrt", "cuda", id="tensorrt", marks=pytest.mark.gpu)]
@@ -161,6 +162,17 @@ def test_a_weight_of_another_kind_is_refused_on_every_call(change: Callable[[Net
     for _ in range(2):
         with pytest.raises(ValueError, match=r"weight .*: expected torch\.float32 .* as at compile time, got .*; compile again"):
             compiled(x)
+
+
+def test_other_weights_at_the_same_address_are_seen() -> None:
+    memory = bytearray(16)
+    weight = torch.nn.Parameter(torch.frombuffer(memory, dtype=torch.float32))
+    watch = WeightWatch({"weight": weight})
+    assert not watch.changed({"weight": weight})
+    memory[:] = bytes(range(16))
+    # As an allocator does that gives out once more what a weight left, for instance in net.half().float().
+    weight.data = torch.frombuffer(memory, dtype=torch.float32)
+    assert watch.changed({"weight": weight}) == {"weight"}
 
 
 class Tied(torch.nn.Module):

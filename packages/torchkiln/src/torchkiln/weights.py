@@ -6,13 +6,20 @@ What cannot be seen: writes through ``tensor.data`` and to weights made in infer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import ReferenceType, ref
 
 import torch
 
+Fingerprint = tuple[int, ReferenceType[torch.UntypedStorage], int, int]
 
-def fingerprint(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
-    """Identity, storage address and version of each tensor."""
-    return [(id(tensor), tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+
+def fingerprint(tensors: Sequence[torch.Tensor]) -> list[Fingerprint]:
+    """Identity, storage, address and version of each tensor."""
+    # By the storage too: once it is gone, another one may lie at its address.
+    return [
+        (id(tensor), ref(tensor.untyped_storage()), tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version)
+        for tensor in tensors
+    ]
 
 
 class WeightWatch:
