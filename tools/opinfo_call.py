@@ -6,7 +6,7 @@ import contextlib
 import enum
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -22,6 +22,8 @@ import torchkiln
 from torchkiln.backend import torchkiln as compile_graph
 from torchkiln.report import Report
 from torchkiln_core import ExportError, KilnError
+
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class NotCaptured(Exception):
@@ -62,21 +64,25 @@ class SampleCall:
         leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
         return SampleCall(function, tuple(leaves), spec)
 
-    def widened(self) -> SampleCall:
-        """The call on float32 copies of its half tensors, with a result in float32 where it asks for a half one."""
-        return SampleCall(self.function, tuple(map(_widened, self.leaves)), self.spec)
+    def widened(self, dtypes: Collection[torch.dtype] = HALVES, wide: torch.dtype = torch.float32) -> SampleCall:
+        """The call on ``wide`` copies of its tensors of some dtypes, with a result in ``wide`` where it asks for one of these."""
 
-    def perturbed(self, generator: torch.Generator) -> SampleCall:
-        """``widened``, with every element of the half tensors off by a random part of a unit in the last place that it had."""
+        def widen(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return leaf.to(wide) if leaf.dtype in dtypes else leaf
+            return wide if isinstance(leaf, torch.dtype) and leaf in dtypes else leaf
 
-        def perturb(leaf: Any) -> Any:
-            wide = _widened(leaf)
-            if wide is leaf or not isinstance(leaf, torch.Tensor):
-                return wide
-            parts = torch.rand(leaf.shape, generator=generator).to(leaf.device) * 2 - 1
-            return wide * (1 + torch.finfo(leaf.dtype).eps * parts)
+        return SampleCall(self.function, tuple(map(widen, self.leaves)), self.spec)
 
-        return SampleCall(self.function, tuple(map(perturb, self.leaves)), self.spec)
+    def on(self, device: str) -> SampleCall:
+        """The call on a device."""
+
+        def move(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return leaf.to(device)
+            return torch.device(device) if isinstance(leaf, torch.device) else leaf
+
+        return SampleCall(self.function, tuple(map(move, self.leaves)), self.spec)
 
     def tensors(self) -> list[torch.Tensor]:
         """Copies of the tensors, each once; an expanded one keeps its shared elements."""
@@ -107,13 +113,6 @@ class SampleCall:
 
         args, kwargs = pytree.tree_unflatten([shown(leaf) for leaf in self.leaves], self.spec)
         return ", ".join([*map(str, args), *(f"{name}={value}" for name, value in kwargs.items())])
-
-
-def _widened(leaf: Any) -> Any:
-    halves = (torch.float16, torch.bfloat16)
-    if isinstance(leaf, torch.Tensor):
-        return leaf.float() if leaf.dtype in halves else leaf
-    return torch.float32 if isinstance(leaf, torch.dtype) and leaf in halves else leaf
 
 
 @dataclass(frozen=True, slots=True)

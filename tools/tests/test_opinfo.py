@@ -146,11 +146,23 @@ def test_an_unknown_operator_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("off", "within"), [(0.0, True), (4e-3, True), (-4e-3, True), (0.05, False), (-0.05, False)])
-def test_half_results_may_be_off_by_what_a_rounding_of_the_arguments_makes(off: float, within: bool) -> None:
+def test_results_may_be_off_by_what_a_rounding_of_the_arguments_makes(off: float, within: bool) -> None:
     x = torch.tensor([9.0, 1.0, 0.0], dtype=torch.float16)  # exp of 9 moves by up to 0.9 % when 9 is rounded
     call = calls.SampleCall.of(torch.exp, Sample(x))
     got = torch.exp(x.double()) * torch.tensor([1 + off, 1.0, 1.0])
-    assert opinfo._is_within_roundings(call, (got.half(), [x]), OpClass.POINTWISE) is within
+    assert opinfo.is_within_roundings(call, (got.half(), [x]), torch.float16, OpClass.POINTWISE) is within
+
+
+@pytest.mark.parametrize(("off", "within"), [(1e-5, True), (1e-3, False)])
+def test_results_may_be_off_by_what_roundings_on_the_way_make(off: float, within: bool) -> None:
+    call = calls.SampleCall.of(lambda x: (x.exp() + 1000) - 1000, Sample(torch.tensor([0.0])))
+    assert opinfo.is_within_roundings(call, (torch.tensor([1 + off]), [torch.tensor([0.0])]), torch.float32, OpClass.POINTWISE) is within
+
+
+def test_arguments_that_are_written_must_be_right_too() -> None:
+    call = calls.SampleCall.of(torch.Tensor.exp_, Sample(X))
+    assert opinfo.is_within_roundings(call, (X.exp(), [X.exp()]), torch.float32, OpClass.POINTWISE)
+    assert not opinfo.is_within_roundings(call, (X.exp(), [X]), torch.float32, OpClass.POINTWISE)
 
 
 def test_other_numbers_in_half_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

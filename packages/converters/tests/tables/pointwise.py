@@ -196,7 +196,7 @@ EXTREMES = [
 POWERS = [OpCase(aten.pow.Tensor_Scalar, (POSITIVE, exponent)) for exponent in (0.5, -0.5, 1, 2, 3, -1, -2, 2.2)] + [
     OpCase(aten.pow.Tensor_Scalar, (X, 2), dynamic=((0, 0),)),
     OpCase(aten.pow.Tensor_Scalar, (I64, 2)),
-    OpCase(aten.pow.Tensor_Scalar, (I64, 5)),
+    *(OpCase(aten.pow.Tensor_Scalar, (values, exponent)) for values in (I64, I32) for exponent in (1, 3, 5, 12, 40)),
     OpCase(aten.pow.Tensor_Scalar, (I64, 0.5)),
     OpCase(aten.pow.Tensor_Tensor, (POSITIVE, Y)),
     OpCase(aten.pow.Scalar, (2.0, X)),

@@ -9,7 +9,7 @@ from torch._ops import OpOverload
 
 from torchkiln_converters.arrival import Operand, Result, Scalar
 from torchkiln_converters.converter import Converter, converter
-from torchkiln_converters.support import BOOLS, FLOATS, INTEGERS, NUMBERS, Support
+from torchkiln_converters.support import BOOLS, FLOATS, INTEGERS, NUMBERS, Requires, Support
 from torchkiln_converters.writing.values import (
     HALVES,
     as_bool,
@@ -25,7 +25,7 @@ from torchkiln_converters.writing.values import (
     truncate,
     unary,
 )
-from torchkiln_core import Network, Value
+from torchkiln_core import Network, OpCall, Value
 from torchkiln_core.layers import ElementwiseOp, UnaryOp
 
 aten = torch.ops.aten
@@ -116,9 +116,20 @@ def rsqrt(net: Network, self: Value, result: Result) -> Value:
     return cast(net, unary(net, UnaryOp.RECIP, unary(net, UnaryOp.SQRT, cast(net, self, wide))), result.dtype)
 
 
-@converter((aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar), Support(results=NUMBERS))
+def _is_exact_power(call: OpCall) -> bool:
+    exponent = call.arguments["exponent"]
+    return call.outputs[0].dtype in FLOATS or (isinstance(exponent, int) and exponent > 0)
+
+
+@converter(
+    (aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar),
+    Support(results=NUMBERS, rules=(Requires("floats, or an exponent that is a number of 1 or more", _is_exact_power),)),
+)
 def pow_(net: Network, self: Operand, exponent: Operand, result: Result) -> Value:
-    """``pow.Tensor_Scalar(Tensor self, Scalar exponent)``; small exponents are products and roots, as in PyTorch."""
+    """``pow.Tensor_Scalar(Tensor self, Scalar exponent)``; small exponents are products and roots, as in PyTorch.
+
+    Powers of integers are products, however large: TensorRT computes them in float32.
+    """
     wide = torch.float32 if result.dtype in HALVES else result.dtype
     base = operand(net, self, wide)
     if isinstance(exponent, (int, float)) and (short := _short_power(net, base, exponent)) is not None:
@@ -127,13 +138,8 @@ def pow_(net: Network, self: Operand, exponent: Operand, result: Result) -> Valu
 
 
 def _short_power(net: Network, base: Value, exponent: Scalar) -> Value | None:
-    if exponent in (1, 2, 3):
-        power = base
-        for _ in range(int(exponent) - 1):
-            power = mul(net, power, base)
-        return power
-    if base.dtype in INTEGERS:
-        return None
+    if exponent in (1, 2, 3) or base.dtype in INTEGERS:
+        return _whole_power(net, base, int(exponent))
     match exponent:
         case 0.5:
             return unary(net, UnaryOp.SQRT, base)
@@ -145,6 +151,15 @@ def _short_power(net: Network, base: Value, exponent: Scalar) -> Value | None:
             return unary(net, UnaryOp.RECIP, mul(net, base, base))
         case _:
             return None
+
+
+def _whole_power(net: Network, base: Value, exponent: int) -> Value:
+    """A power of 1 or more, by squaring: of integers it overflows as PyTorch's does."""
+    if exponent == 1:
+        return base
+    half = _whole_power(net, base, exponent // 2)
+    square = mul(net, half, half)
+    return mul(net, square, base) if exponent % 2 else square
 
 
 def _comparison(name: str, op: ElementwiseOp, *, negate: bool) -> Converter[...]:

@@ -222,7 +222,7 @@ class Elementwise(Layer):
 
     ``MAX`` and ``MIN`` of a number and NaN are the number. TensorRT gives the one or the other, depending on the dtype and on which
     operand is NaN, and either zero for zeros of two signs. Its floating ``FLOOR_DIV`` of an infinity is infinite; here it is NaN, as
-    in torch.
+    in torch. It computes ``POW`` of integers in float32.
     """
 
     op: ElementwiseOp

@@ -1,0 +1,83 @@
+"""How far roundings on its way may move the result of a call: the same call in float64 with a random error behind every operator.
+
+Source: D. S. Parker, Monte Carlo Arithmetic (1997).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from opinfo_call import SampleCall
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torchkiln_testing import OpClass, tolerance
+
+_RUNS = 32
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class _Roundings(TorchDispatchMode):
+    """Moves what an operator computes by a random part of ``eps`` of each element."""
+
+    def __init__(self, eps: float, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._eps = eps
+        self._generator = generator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        # Views compute nothing, and what is written in place is the argument.
+        return result if any(item.alias_info for item in func._schema.returns) else tree_map(self.moved, result)
+
+    def moved(self, value: Any) -> Any:
+        """A tensor with other last places; anything else as it is."""
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        parts = torch.rand(value.shape, generator=self._generator, dtype=torch.float64).to(value.device, value.dtype) * 2 - 1
+        return value * (1 + self._eps * parts)
+
+
+def is_within_roundings(call: SampleCall, got: Any, dtype: torch.dtype, op_class: OpClass) -> bool:
+    """Whether a result is as near to the exact one as roundings of arguments and of intermediate results to ``dtype`` move that.
+
+    Args:
+        call: What was computed.
+        got: Its result and what became of the arguments.
+        dtype: Of its arguments.
+        op_class: Bounds what remains.
+    """
+    wide = call.widened(_FLOATS, torch.float64)
+    mode = _Roundings(torch.finfo(dtype).eps, torch.Generator().manual_seed(0))
+    try:
+        # Attention in one operator would be rounded at its end only.
+        with sdpa_kernel(SDPBackend.MATH):
+            exact = _tensors(wide.eager())
+            moved = [_tensors(_rounded(wide, mode)) for _ in range(_RUNS)]
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    results = [leaf for leaf in tree_leaves(got) if isinstance(leaf, torch.Tensor)]
+    if [leaf.shape for leaf in results] != [leaf.shape for leaf in exact]:
+        return False
+    return all(_is_near(*item, tolerance_of=op_class) for item in zip(results, exact, zip(*moved, strict=True), strict=True))
+
+
+def _rounded(call: SampleCall, mode: _Roundings) -> Any:
+    rounded = SampleCall(call.function, tuple(map(mode.moved, call.leaves)), call.spec)
+    with mode:
+        return rounded.eager()
+
+
+def _is_near(result: torch.Tensor, exact: torch.Tensor, moved: tuple[torch.Tensor, ...], tolerance_of: OpClass) -> bool:
+    if not exact.is_floating_point():
+        return torch.equal(result, exact)
+    spread = torch.stack([item - exact for item in moved]).abs().amax(0)
+    allowed = tolerance(result.dtype, tolerance_of)
+    near = (result.double() - exact).abs() <= allowed.atol + allowed.rtol * exact.abs() + spread
+    return bool(torch.all(near | (result.double() == exact)))
+
+
+def _tensors(outcome: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(outcome) if isinstance(leaf, torch.Tensor)]
