@@ -41,6 +41,42 @@ FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "conjugate": lambda z: torch.view_as_real((z.conj() * z).resolve_conj()) + 0,
     "parts joined": lambda z: torch.view_as_real(torch.complex(z.real * 2, z.imag) * torch.cat([z[1:], z[:1]])),
     "selected": lambda z: torch.view_as_real(z[0] * z.index_select(0, torch.tensor([2, 1]))),
+    "parts of other sizes": lambda z: [
+        torch.view_as_real(torch.complex(*parts)) + 0
+        for one, other in (
+            (z.real, z.imag[0, 0]),
+            (z.real, z.imag[0]),
+            (z.real[:1], z.imag[:, :1]),
+            (z.real[0, 0], z.imag[1, 1]),
+            (z.real.unsqueeze(1), z.imag[0]),
+        )
+        for parts in ((one * 2, other), (other, one * 2))
+    ],
+    "polar of other sizes": lambda z: [
+        torch.view_as_real(torch.polar(*parts)) + 0 for parts in ((z.real[0].abs(), z.imag), (z.real.abs(), z.imag[0, 0]))
+    ],
+    "operands of other sizes": lambda z: [
+        torch.view_as_real(operator(one, other)) + 0
+        for one, other in ((z, z[0, 0]), (z[0], z), (z[:1], z[:, :1]), (z[0, 0], z[1, 1]), (z[0, 0], z.unsqueeze(1)))
+        for operator in (torch.add, torch.sub, torch.mul)
+    ],
+    "real operands of other sizes": lambda z: [
+        torch.view_as_real(operator(one, other)) + 0
+        for one, other in ((z, z.real[0, 0]), (z[0], z.real), (z[:1], z.real[:, :1]), (z[0, 0], z.real))
+        for operator in (torch.mul, torch.div)
+    ],
+    "numbers in double precision": lambda z: [
+        torch.view_as_real(result) + 0
+        for one in (z, z[0, 0])
+        for result in (
+            one * z.real[0, 0].double(),
+            one / z.real[0, 0].double(),
+            one + torch.complex(z.real[0, 0].double(), z.imag[0, 0].double()),
+        )
+    ],
+    "operands in double precision": lambda z: [
+        torch.view_as_real(torch.complex(z.real[0, 0].double(), z.imag[0, 0].double()) * factor) + 0 for factor in (z.real, z.imag.double())
+    ],
 }
 
 
@@ -60,6 +96,32 @@ def test_forms(form: str) -> None:
     after = assert_rewrites(split_complex, lambda x: FORMS[form](torch.view_as_complex(x)), (X,))
     complex_calls = [node for node in after.graph.nodes if node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor)]
     assert not [node for node in complex_calls if node.meta["val"].is_complex()]
+
+
+def test_values_without_dimensions() -> None:
+    """Dimension 0 and -1 of a value without any are themselves, whose pairs have one."""
+
+    def compute(x: torch.Tensor) -> Any:
+        z = torch.view_as_complex(x)
+        results = z.squeeze(0), z.squeeze(-1), z.transpose(0, -1), z.index_select(0, torch.tensor([0])), z.unsqueeze(-1)
+        return [torch.view_as_real(result * 2) for result in results]
+
+    x = _number(2)
+    lowered = AtenLowering().lower(whole(compute, (x,)), Everything())
+    torch.testing.assert_close(list(run(lowered, x)), compute(x))
+
+
+def test_parts_of_other_sizes_that_vary() -> None:
+    def compute(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return torch.view_as_real(torch.complex(x, y)) + 0, torch.view_as_real(torch.complex(y, x)) + 0
+
+    auto = torch.export.Dim.DYNAMIC
+    program = whole(compute, (_number(3, 1), _number(4, 1, 5)), (({0: auto}, {0: auto, 2: auto}),))
+    lowered = AtenLowering().lower(program, Everything())
+    assert not _is_complex(lowered)
+    for sizes in ((3, 4, 5), (2, 6, 7)):
+        args = _number(sizes[0], 1), _number(sizes[1], 1, sizes[2], seed=1)
+        torch.testing.assert_close(run(lowered, *args), compute(*args))
 
 
 def test_fourier_transforms_stay() -> None:

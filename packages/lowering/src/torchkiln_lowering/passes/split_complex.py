@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch.fx
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.effects import may_be_input, sharers
+from torchkiln_lowering.metadata import known_equal
 from torchkiln_lowering.passes.context import added
 
 _log = logging.getLogger("torchkiln.lowering")
@@ -71,9 +72,9 @@ class _Splitter:
         new.meta = {**node.meta, **new.meta}
         return new
 
-    def call(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
+    def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.fx.Node:
         """Adds a call."""
-        node = added(self._module, self._anchor, target, args)
+        node = added(self._module, self._anchor, target, args, **kwargs)
         self._made.append(node)
         return node
 
@@ -106,6 +107,29 @@ class _Splitter:
         return self.call(aten.stack.default, [real, imaginary], -1)
 
 
+def _complex(splitter: _Splitter, call: OpCall) -> torch.fx.Node | None:
+    """The parts have sizes of their own, of which the pairs have the common ones."""
+    parts = call.arguments["real"], call.arguments["imag"]
+    shape = call.node.meta["val"].shape
+    if not all(known_equal(part.meta["val"].shape, shape) for part in parts):
+        sizes = [_size(splitter, parts, shape, dim) for dim in range(-len(shape), 0)]
+        if None in sizes:
+            return None
+        parts = splitter.call(aten.expand.default, parts[0], sizes), splitter.call(aten.expand.default, parts[1], sizes)
+    return splitter.join(*parts)
+
+
+def _size(splitter: _Splitter, parts: Sequence[torch.fx.Node], shape: Sequence[Any], dim: int) -> Any:
+    """A size of a common shape, read from a part that has it; ``dim`` counts from the end. ``None`` where none is known to."""
+    if isinstance(shape[dim], int):
+        return shape[dim]
+    for part in parts:
+        sizes = part.meta["val"].shape
+        if len(sizes) >= -dim and known_equal([sizes[dim]], [shape[dim]]):
+            return splitter.call(aten.sym_size.int, part, len(sizes) + dim)
+    return None
+
+
 def _product(splitter: _Splitter, call: OpCall) -> torch.fx.Node | None:
     left, right = call.arguments["self"], call.arguments["other"]
     if not _is_complex(left) and isinstance(left, torch.fx.Node):
@@ -113,7 +137,7 @@ def _product(splitter: _Splitter, call: OpCall) -> torch.fx.Node | None:
     if isinstance(right, complex) or not isinstance(left, torch.fx.Node):
         return None
     if not _is_complex(right):
-        return _scaled(splitter, aten.mul.Tensor, left, right)
+        return _scaled(splitter, call, left, right)
     (a, b), (c, d) = ([splitter.part(splitter.read(item), index) for index in (0, 1)] for item in (left, right))
     times, minus, plus = aten.mul.Tensor, aten.sub.Tensor, aten.add.Tensor
     real = splitter.call(minus, splitter.call(times, a, c), splitter.call(times, b, d))
@@ -124,24 +148,32 @@ def _quotient(splitter: _Splitter, call: OpCall) -> torch.fx.Node | None:
     left, right = call.arguments["self"], call.arguments["other"]
     if not _is_complex(left) or _is_complex(right) or isinstance(right, complex):
         return None
-    return _scaled(splitter, aten.div.Tensor, left, right)
+    return _scaled(splitter, call, left, right)
 
 
-def _scaled(splitter: _Splitter, target: Callable[..., Any], left: torch.fx.Node, right: Any) -> torch.fx.Node:
-    factor = splitter.call(aten.unsqueeze.default, right, -1) if isinstance(right, torch.fx.Node) else right
-    return splitter.call(target, splitter.read(left), factor)
+def _scaled(splitter: _Splitter, call: OpCall, left: torch.fx.Node, right: Any) -> torch.fx.Node:
+    pair = _operand(splitter, call, left, splitter.read(left))
+    if isinstance(right, torch.fx.Node) and isinstance(right.meta["val"], torch.Tensor):
+        right = _operand(splitter, call, right, splitter.call(aten.unsqueeze.default, right, -1))
+    return splitter.call(call.target, pair, right)
 
 
-def _sum(target: Callable[..., Any]) -> Callable[[_Splitter, OpCall], torch.fx.Node | None]:
-    def rule(splitter: _Splitter, call: OpCall) -> torch.fx.Node | None:
-        left, right = call.arguments["self"], call.arguments["other"]
-        if call.arguments.get("alpha", 1) != 1 or not _is_complex(left) or not _is_complex(right):
-            return None
-        if left.meta["val"].dim() != right.meta["val"].dim() and 0 in (left.meta["val"].dim(), right.meta["val"].dim()):
-            return None
-        return splitter.call(target, splitter.read(left), splitter.read(right))
+def _operand(splitter: _Splitter, call: OpCall, value: torch.fx.Node, pair: torch.fx.Node) -> torch.fx.Node:
+    """``pair`` as an operand in the place of ``value``, of which it has one dimension more.
 
-    return rule
+    A tensor without dimensions does not decide whether a result is in double precision, but one with a dimension does.
+    """
+    dtype = call.node.meta["val"].dtype.to_real()
+    if value.meta["val"].dim() or pair.meta["val"].dtype == dtype:
+        return pair
+    return splitter.call(aten._to_copy.default, pair, dtype=dtype)
+
+
+def _sum(splitter: _Splitter, call: OpCall) -> torch.fx.Node | None:
+    left, right = call.arguments["self"], call.arguments["other"]
+    if call.arguments.get("alpha", 1) != 1 or not _is_complex(left) or not _is_complex(right):
+        return None
+    return splitter.call(call.target, *(_operand(splitter, call, value, splitter.read(value)) for value in (left, right)))
 
 
 def _polar(splitter: _Splitter, call: OpCall) -> torch.fx.Node:
@@ -170,11 +202,13 @@ def _permuted(splitter: _Splitter, call: OpCall) -> torch.fx.Node:
     return splitter.call(aten.permute.default, splitter.read(call.arguments["self"]), [*order, rank])
 
 
-def _along(*names: str, extra: int = 0) -> Callable[[_Splitter, OpCall], torch.fx.Node]:
+def _along(*names: str, extra: int = 0) -> Callable[[_Splitter, OpCall], torch.fx.Node | None]:
     """A call with dimensions by name, counted from the front, since the pairs have one more at the end."""
 
-    def rule(splitter: _Splitter, call: OpCall) -> torch.fx.Node:
+    def rule(splitter: _Splitter, call: OpCall) -> torch.fx.Node | None:
         rank = call.arguments["self"].meta["val"].dim() + extra
+        if rank == 0:  # The only dimension of the pairs is not one of the value.
+            return None
         arguments = {name: int(value) % rank if name in names else value for name, value in call.arguments.items()}
         arguments["self"] = splitter.read(call.arguments["self"])
         return splitter.call(call.target, *arguments.values())
@@ -196,12 +230,12 @@ def _same(splitter: _Splitter, call: OpCall) -> torch.fx.Node:
 
 _RULES: dict[Callable[..., Any], Callable[[_Splitter, OpCall], torch.fx.Node | None]] = {
     aten.view_as_complex.default: lambda splitter, call: call.arguments["self"],
-    aten.complex.default: lambda splitter, call: splitter.join(call.arguments["real"], call.arguments["imag"]),
+    aten.complex.default: _complex,
     aten.polar.default: _polar,
     aten.mul.Tensor: _product,
     aten.div.Tensor: _quotient,
-    aten.add.Tensor: _sum(aten.add.Tensor),
-    aten.sub.Tensor: _sum(aten.sub.Tensor),
+    aten.add.Tensor: _sum,
+    aten.sub.Tensor: _sum,
     aten.neg.default: lambda splitter, call: splitter.call(aten.neg.default, splitter.read(call.arguments["self"])),
     aten._conj.default: _conjugate,
     aten.conj_physical.default: _conjugate,
