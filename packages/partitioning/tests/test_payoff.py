@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import flop_registry
 
 from torchkiln_core.errors import PartitionError
 from torchkiln_core.options import Options, PartitionOptions
+from torchkiln_core.program import InputKind, Program, ProgramInput
 from torchkiln_core.rejection import Rejection
 from torchkiln_partitioning import CostModel, LevelPartitioner, describe
 
@@ -179,6 +183,50 @@ def test_flops_of_a_call_with_several_results(capture, oracle):
     program = capture(gradients, (torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3), torch.rand(1, 4, 6, 6)))
     (segment,) = describe(LevelPartitioner(options()).partition(program, oracle()))
     assert segment.flops["convolution_backward"] == 2 * (2 * 4 * 6 * 6 * 3 * 3 * 3)
+
+
+@pytest.mark.parametrize(("lengths", "heads"), [((11, 32), (4, 4)), ((11, 11), (8, 2))])
+def test_flops_of_attention_kernels(oracle, lengths, heads):
+    """torch's formulas for them read tensors and expect heads in front of rows."""
+    aten = torch.ops.aten
+    mode = FakeTensorMode()
+    with mode:
+        query = torch.empty(2, lengths[0], heads[0], 8, dtype=torch.half, device="cuda")
+        key = torch.empty(2, lengths[1], heads[1], 8, dtype=torch.half, device="cuda")
+
+    def attend(query, key):
+        rows = aten._flash_attention_forward(query, key, key, None, None, *lengths, 0.0, False, False)
+        biased = aten._efficient_attention_forward(query, key, key, None, None, None, *lengths, 0.0, 0)
+        return rows[0], biased[0]
+
+    with mode:
+        module = make_fx(attend)(query, key)
+    inputs = tuple(ProgramInput(node.name, InputKind.USER) for node in module.graph.find_nodes(op="placeholder"))
+    names = ("_flash_attention_forward", "_efficient_attention_forward")
+    partition = LevelPartitioner(options()).partition(Program(module, inputs, {}, {}), oracle(*names))
+    (segment,) = describe(partition)
+    assert segment.segment.kind == "torch"
+    assert rules(partition) == dict.fromkeys(names, "no-converter")
+    products = 2 * 2 * lengths[0] * heads[0] * lengths[1] * (8 + 8)
+    assert segment.flops == dict.fromkeys(names, products)
+
+
+def test_flops_by_a_formula_of_a_user(capture, oracle, monkeypatch):
+    def raw(gradient, image, weight, *args, out_val, **kwargs):
+        return gradient.numel() + image.shape[1] + weight.dim() + len(out_val)
+
+    def failing(*args, **kwargs):
+        raise KeyError("not known")
+
+    def gradients(image, weight, gradient):
+        settings = ([0], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+        return torch.ops.aten.convolution_backward(gradient, image, weight, *settings)[:2]
+
+    program = capture(gradients, (torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3), torch.rand(1, 4, 6, 6)))
+    for formula, count in ((raw, 4 * 6 * 6 + 3 + 4 + 3), (failing, 3 * 8 * 8)):
+        monkeypatch.setitem(flop_registry, torch.ops.aten.convolution_backward, formula)
+        (segment,) = describe(LevelPartitioner(options()).partition(program, oracle()))
+        assert segment.flops["convolution_backward"] == count
 
 
 def test_experts_place_single_calls(capture, oracle, check, kinds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from torchkiln_partitioning.cost import Arithmetic
 from torchkiln_partitioning.sizes import expression_of
 from torchkiln_partitioning.view import VIEWS, aten, dims_of, is_tensor
 
+_log = logging.getLogger("torchkiln.partition")
 _UNKNOWN = 128
 _MOVES = VIEWS | {
     aten.cat, aten.clone, aten.constant_pad_nd, aten.copy, aten.embedding, aten.flip, aten.gather, aten.index, aten.index_select,
@@ -115,26 +117,31 @@ class WorkEstimator:
 
     def _count(self, node: torch.fx.Node) -> int:
         target = node.target
+        largest = max(map(self.elements_of, (node, *node.all_input_nodes)))
         if is_elementwise(target):
-            return max(map(self.elements_of, (node, *node.all_input_nodes)))
+            return largest
         if not isinstance(target, OpOverload) or target.overloadpacket in _MOVES:
             return 0
         packet = target.overloadpacket
         if packet in _PRODUCTS:
             return _PRODUCTS[packet](self, node)
-        args, kwargs = map_arg((node.args, node.kwargs), self._argument)
-        return int(flop_registry[packet](*args, **kwargs, out_val=self._result(node)))
+        try:
+            args, kwargs = map_arg((node.args, node.kwargs), self._argument)
+            return int(flop_registry[packet](*args, **kwargs, out_val=self._result(node)))
+        except Exception as error:  # noqa: BLE001 -- users register formulas too, and torch's own refuse some calls
+            _log.info("%s (%s) counts as elementwise: the formula for its operations failed: %s", node.name, target, error)
+            return largest
 
     def _argument(self, node: torch.fx.Node) -> Any:
-        """What a formula takes for a node: the shape of a tensor, a number as it is typically."""
+        """What a formula takes for a node: a tensor of its shape, a number as it is typically."""
         if is_tensor(node):
-            return self.shape_of(node)
+            return _of_shape(self.shape_of(node))
         size = expression_of(node)
         return node.meta.get("val") if size is None or isinstance(size, int) else self.evaluate(size)
 
     def _result(self, node: torch.fx.Node) -> Any:
-        """The shape of a call's result, or the shapes of its results, as a formula takes them."""
-        return tree_map_only(torch.Tensor, lambda value: tuple(map(self.evaluate, sizes_of(value.shape))), node.meta["val"])
+        """A call's result, or its results, as a formula takes them."""
+        return tree_map_only(torch.Tensor, lambda value: _of_shape(tuple(map(self.evaluate, sizes_of(value.shape)))), node.meta["val"])
 
     def evaluate(self, size: Size) -> int:
         """The integer that a size typically is."""
@@ -144,6 +151,11 @@ class WorkEstimator:
             names = symbols_of(size)
             self._known[size] = max(evaluate(size, {name: self._values.get(name, _UNKNOWN) for name in names}), 0)
         return self._known[size]
+
+
+def _of_shape(shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor without elements. Most formulas are given its shape, but some read tensors themselves."""
+    return torch.empty(shape, device="meta")
 
 
 def _tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
@@ -159,6 +171,12 @@ def _attention(work: WorkEstimator, node: torch.fx.Node) -> int:
     """``scaled_dot_product_attention``: scores over ``[*, L, S]``, then their product with the values ``[*, S, D]``."""
     query, key, value = (work.shape_of(argument) for argument in _tensor_arguments(node)[:3])
     return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def _attention_of_rows(work: WorkEstimator, node: torch.fx.Node) -> int:
+    """Attention of rows ``[*, L, H, D]`` to ``[*, S, H, D]``; those of several sequences count as one sequence."""
+    query, key, value = (work.shape_of(argument) for argument in _tensor_arguments(node)[:3])
+    return 2 * math.prod(query[:-1]) * key[-3] * (query[-1] + value[-1])
 
 
 def _convolution(work: WorkEstimator, node: torch.fx.Node) -> int:
@@ -190,12 +208,14 @@ _PRODUCTS: Mapping[Any, Callable[[WorkEstimator, torch.fx.Node], int]] = {
     aten.mv: _product,
     aten.dot: lambda work, node: 2 * math.prod(work.shape_of(_tensor_arguments(node)[0])),
     aten.scaled_dot_product_attention: _attention,
+    aten._flash_attention_forward: _attention_of_rows,
+    aten._efficient_attention_forward: _attention_of_rows,
     aten.conv1d: _convolution,
     aten.conv2d: _convolution,
     aten.conv3d: _convolution,
     aten.einsum: _einsum,
 }
-"""Operators that lowering keeps whole, which torch's table knows by their parts only."""
+"""Operators that lowering keeps whole, which torch's table knows by their parts only, or with dimensions in another order."""
 
 
 _BATCH_NORMS = frozenset(
