@@ -75,11 +75,6 @@ class Body:
         """Why it stays in PyTorch as it is."""
         return _refusal(self.call, f"{self.graph}: {reason}")
 
-    def tensors(self) -> list[torch.Tensor]:
-        """The fake tensors that it takes and makes."""
-        values = (node.meta.get("val") for node in self.program.module.graph.nodes)
-        return [value for value in values if isinstance(value, torch.Tensor)]
-
 
 class BodyCall:
     """A body as its call runs it.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.fx
+from torch.utils._pytree import tree_leaves
 
 from torchkiln.determinism import deterministically
 from torchkiln.logs import warn_once
@@ -80,9 +82,14 @@ def choose_engine(options: RuntimeOptions, build: BuildOptions, device: torch.de
     return "reference"
 
 
-def device_of(tensors: list[torch.Tensor]) -> torch.device:
-    """The device that a program runs on: the first GPU among its tensors, else the CPU."""
-    return next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
+def device_of(module: torch.fx.GraphModule) -> torch.device:
+    """The device that a program runs on: the first GPU that a tensor of its graph is on, else the CPU.
+
+    What it computes counts too: a program without inputs and weights may make all its tensors on a GPU, or move its inputs there.
+    """
+    values = (leaf for node in module.graph.nodes for leaf in tree_leaves(node.meta.get("val")))
+    devices = (value.device for value in values if isinstance(value, torch.Tensor))
+    return next((device for device in devices if device.type == "cuda"), torch.device("cpu"))
 
 
 def _obstacle(build: BuildOptions, device: torch.device) -> str | None:

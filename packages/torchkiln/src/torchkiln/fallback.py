@@ -92,7 +92,7 @@ def compile_bodies(partition: Partition, device: torch.device, make: Callable[[B
         if isinstance(found, Rejection):
             refused.append(found)
             continue
-        place = device_of(found.tensors())
+        place = device_of(found.program.module)
         if place != device:
             refused.append(found.refuse(f"expected a graph that runs on {device}, where the engines are, got one on {place}"))
             continue

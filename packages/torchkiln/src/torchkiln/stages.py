@@ -76,7 +76,7 @@ class Compiler:
         Raises:
             CompileError: No valid division, or a failure where full compilation is required.
         """
-        device = device_of([*_fake_inputs(program), *program.weights.values()])
+        device = device_of(program.module)
         kind = choose_engine(self.options.runtime, self.options.build, device)
         loader = EngineLoader(kind, device, context_settings(self.options.runtime), self.options.partition.require_full_compilation)
         cache = backends.plan_cache.for_compilation()
@@ -143,7 +143,7 @@ class Compiler:
         Raises:
             CompileError: As ``build``.
         """
-        return self._explain(_Whole(program), device_of([*_fake_inputs(program), *program.weights.values()]))
+        return self._explain(_Whole(program), device_of(program.module))
 
     def _explain(self, whole: _Whole, device: torch.device) -> Report:
         partition, networks = compile_segments(
@@ -209,8 +209,3 @@ def _built(made: CompiledSegment) -> Mapping[str, Any]:
     """What the report says of a built segment."""
     build_ms = sum(plan.build_ms for plan in made.plans)
     return {"layers": len(made.network.steps), "plan_bytes": plan_bytes(made.plans), "build_ms": build_ms}
-
-
-def _fake_inputs(program: Program) -> list[torch.Tensor]:
-    values = (node.meta.get("val") for node in program.module.graph.nodes if node.op == "placeholder")
-    return [value for value in values if isinstance(value, torch.Tensor)]
