@@ -62,6 +62,9 @@ class CallableProgram(torch.nn.Module):
             ExportError: The call is being exported.
             ShapeOutOfProfile: A size outside what was compiled.
         """
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # The flag is the process's: another thread may export while this one calls.
         if torch.compiler.is_exporting() and (torch.compiler.is_dynamo_compiling() or detect_fake_mode((args, kwargs)) is not None):
             raise ExportError("a compiled module cannot be exported again", fix="export or compile the original model")
@@ -71,8 +74,12 @@ class CallableProgram(torch.nn.Module):
         inputs = [flat[index] if kind == "argument" else state[index] for kind, index in self._sources]
         if not torch.is_grad_enabled():
             return self._convention.unflatten(flat, state, self._run(inputs))
-        with torch.no_grad():
+        # What torch.no_grad() does, in a sixth of its time.
+        torch._C._set_grad_enabled(False)
+        try:
             return self._convention.unflatten(flat, state, self._run(inputs))
+        finally:
+            torch._C._set_grad_enabled(True)
 
 
 class CompiledModule(CallableProgram):
@@ -166,7 +173,7 @@ class CompiledModule(CallableProgram):
         if self._follow:
             self.refresh()
         try:
-            return super().forward(*args, **kwargs)
+            return self._call(args, kwargs)
         except ShapeOutOfProfile as error:
             if self._elsewhere is None:
                 raise advised(error, OR_ELSEWHERE) from None
@@ -191,7 +198,7 @@ class LoadedModule(CallableProgram):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As ``CallableProgram.forward``."""
         try:
-            return super().forward(*args, **kwargs)
+            return self._call(args, kwargs)
         except ShapeOutOfProfile as error:
             raise advised(error, OR_NOWHERE) from None
 
