@@ -146,7 +146,7 @@ class ArgumentChecks:
             ValueError: Another constant, dtype, device or rank.
             ShapeOutOfProfile: A size outside its range, different from an equal one, or of which a guard does not hold.
         """
-        key = _fingerprint([flat[index] for index in self._tensors]) if self._quick else None
+        key = _fingerprint(flat, self._tensors) if self._quick else None
         if key is not None and key in self._known:
             for index, check in self._others:
                 check(flat[index], {})
@@ -194,13 +194,16 @@ class ArgumentChecks:
         return {**computed, **equal}
 
 
-def _fingerprint(tensors: Sequence[Any]) -> Hashable | None:
-    """All that the checks look at; ``None`` where one is no plain tensor."""
+def _fingerprint(flat: Sequence[Any], tensors: Sequence[int]) -> Hashable | None:
+    """All that the checks look at of the tensors at these positions; ``None`` where one is no plain tensor."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    for tensor in tensors:
+    seen: list[Hashable] = []
+    for index in tensors:
+        tensor = flat[index]
         if type(tensor) not in _PLAIN or wrapped(tensor):
             return None
-    return tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.layout) for tensor in tensors])
+        seen += (tensor.shape, tensor.dtype, tensor.device, tensor.layout)
+    return tuple(seen)
 
 
 def _widen(bounds: DimRange) -> str:
