@@ -36,7 +36,8 @@ class Epilogue:
 
     def run(self, values: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
         """The aliasing outputs, made from live arguments, buffers and results."""
-        result: Sequence[Any] = self.module(*(values[ref.kind][ref.index] for ref in self.sources))
+        # Not the module itself, which would do what modules do around a call.
+        result: Sequence[Any] = self.module.forward(*[values[ref.kind][ref.index] for ref in self.sources])
         return result
 
 
