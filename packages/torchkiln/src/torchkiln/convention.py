@@ -119,6 +119,10 @@ class CallingConvention:
         """
         if not self.copies:
             return
+        arguments = [flat[index] for index in self.flat_positions]
+        storages = [value.untyped_storage()._cdata for value in (*arguments, *state) if isinstance(value, torch.Tensor)]
+        if len(set(storages)) == len(storages):
+            return
         changed = {index for kind, index in self.copies if kind == "input"}
         named = [(self.checks[index].name, flat[index], index in changed) for index in self.flat_positions]
         named += [(name, tensor, True) for name, tensor in zip(self.mutated_buffers, state, strict=True)]
