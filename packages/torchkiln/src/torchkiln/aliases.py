@@ -48,6 +48,11 @@ def assemble(outputs: Sequence[OutputRef], epilogue: Epilogue | None, values: Ma
     return [ref.value if ref.kind == "constant" else places[ref.kind][ref.index] for ref in outputs]
 
 
+def only_results(outputs: Sequence[OutputRef]) -> tuple[int, ...] | None:
+    """Which results of the graph the outputs are; ``None`` where one comes from elsewhere."""
+    return tuple(ref.index for ref in outputs) if all(ref.kind == "result" for ref in outputs) else None
+
+
 def split_aliases(
     module: torch.fx.GraphModule,
     copies: Sequence[LiveSource],

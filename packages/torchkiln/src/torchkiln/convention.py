@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.fx
@@ -15,37 +15,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.utils import _pytree as pytree
 
-from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, split_aliases
+from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, only_results, split_aliases
 from torchkiln.checks import ArgumentCheck, ArgumentChecks, check_of
 from torchkiln.size_guards import SizeGuard, guards_of
 from torchkiln.small_sizes import small_size_guards
+from torchkiln.structure import Container, ContainerForm, LeafForm
 from torchkiln_core import DimRange, ExportError
-
-_LEAVES = (torch.Tensor, bool, int, float, str, type(None))
-_USUAL = frozenset({*_LEAVES, torch.nn.Parameter})
-
-
-@dataclass(frozen=True, slots=True)
-class LeafForm:
-    """The form of calls whose arguments are no containers; flattening these takes a fiftieth of what a pytree takes."""
-
-    positional: int
-    keywords: tuple[str, ...]
-
-    @classmethod
-    def of(cls, spec: pytree.TreeSpec) -> Self | None:
-        """``None`` when an argument of ``(args, kwargs)`` is a container."""
-        args, kwargs = spec.children()
-        if not all(child.is_leaf() for child in (*args.children(), *kwargs.children())):
-            return None
-        return cls(args.num_children, tuple(kwargs.context or ()))
-
-    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
-        """The arguments in order; ``None`` when the call has another form."""
-        if len(args) != self.positional or tuple(kwargs) != self.keywords:
-            return None
-        flat = [*args, *kwargs.values()]
-        return flat if all(type(value) in _USUAL or isinstance(value, _LEAVES) for value in flat) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +39,9 @@ class CallingConvention:
         outputs: For each flat output, where it comes from.
         epilogue: Graph of view operators that re-creates outputs which alias inputs, buffers or other outputs.
         guards: What must hold of the sizes of a call besides their ranges.
-        leaf_form: The quick way to flatten, where the arguments are no containers.
+        form: The quick way to flatten.
+        structure: The quick way to put a result together, where that is a container.
+        only: Which results of the graph the flat outputs are, where they are nothing else.
         check: All ``checks`` at once.
     """
 
@@ -80,11 +57,15 @@ class CallingConvention:
     outputs: tuple[OutputRef, ...]
     epilogue: Epilogue | None = field(default=None)
     guards: tuple[SizeGuard, ...] = ()
-    leaf_form: LeafForm | None = field(init=False)
+    form: LeafForm | ContainerForm | None = field(init=False)
+    structure: Container | None = field(init=False)
+    only: tuple[int, ...] | None = field(init=False)
     check: ArgumentChecks = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "leaf_form", LeafForm.of(self.in_spec))
+        object.__setattr__(self, "form", LeafForm.of(self.in_spec) or ContainerForm.of(self.in_spec))
+        object.__setattr__(self, "structure", Container.of(self.out_spec) if len(self.outputs) == self.out_spec.num_leaves else None)
+        object.__setattr__(self, "only", only_results(self.outputs))
         object.__setattr__(self, "check", ArgumentChecks(self.checks, self.guards))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -105,7 +86,7 @@ class CallingConvention:
         Raises:
             TypeError: Another structure than at compile time.
         """
-        flat = None if self.leaf_form is None else self.leaf_form.flatten(args, kwargs)
+        flat = None if self.form is None else self.form.flatten(args, kwargs)
         if flat is not None:
             return flat
         flat, spec = pytree.tree_flatten((args, dict(kwargs)))
@@ -161,8 +142,11 @@ class CallingConvention:
         for (kind, index), value in zip(self.copies, results, strict=False):
             target = state[index] if kind == "buffer" else flat_args[index]
             target.copy_(value)
-        flat = assemble(self.outputs, self.epilogue, {"argument": flat_args, "buffer": state, "result": results})
-        return pytree.tree_unflatten(flat, self.out_spec)
+        if self.only is not None:
+            flat = [results[index] for index in self.only]
+        else:
+            flat = assemble(self.outputs, self.epilogue, {"argument": flat_args, "buffer": state, "result": results})
+        return pytree.tree_unflatten(flat, self.out_spec) if self.structure is None else self.structure.put_together(iter(flat))
 
 
 def read_convention(
