@@ -301,3 +301,14 @@ def test_running_statistics_are_written_in_order() -> None:
     eager(x, y)
     assert model.norm.running_mean is not None
     torch.testing.assert_close(model.norm.running_mean, eager.norm.running_mean)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_gradients_are_on_or_off_after_a_call_as_before_it(enabled: bool) -> None:
+    compiled = torchkiln.compile(lambda x: torch.relu(torch.linalg.inv(x)) * 2, (torch.eye(2),), engine="reference", min_block_size=1)
+    with torch.set_grad_enabled(enabled):
+        assert not compiled(torch.eye(2, requires_grad=True)).requires_grad
+        assert torch.is_grad_enabled() is enabled
+        with pytest.raises(torch.linalg.LinAlgError):
+            compiled(torch.zeros(2, 2))
+        assert torch.is_grad_enabled() is enabled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -34,7 +34,7 @@ class LeafForm:
         if len(args) != self.positional or tuple(kwargs) != self.keywords:
             return None
         flat = [*args, *kwargs.values()]
-        return flat if _are_leaves(flat) else None
+        return flat if _USUAL.issuperset(map(type, flat)) or all(isinstance(value, _LEAVES) for value in flat) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,5 @@ class ContainerForm:
         flat: list[Any] = []
         if not (self.args.take_apart(args, flat) and self.kwargs.take_apart(kwargs, flat)):
             return None
-        return flat if _are_leaves(flat) else None
-
-
-def _are_leaves(values: Sequence[Any]) -> bool:
-    # A loop, since the generator of an `all` costs more than its checks.
-    for value in values:  # noqa: SIM110
-        if type(value) not in _USUAL and not isinstance(value, _LEAVES):
-            return False
-    return True
+        # Of a subclass it is not known here whether pytree takes it for a container.
+        return flat if _USUAL.issuperset(map(type, flat)) else None
