@@ -14,7 +14,7 @@ import torch.fx
 from torchkiln.bodies import Body, BodyCall
 from torchkiln.determinism import deterministically
 from torchkiln.fallback_warning import warn_of_fallback
-from torchkiln.layouts import arrange, layouts_of
+from torchkiln.layouts import arrange, inverse_of, layouts_of
 from torchkiln.report import Report, StaticEngineReport
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 from torchkiln.torch_segments import TorchSegments, by_inductor, held_name, inlined
@@ -37,7 +37,7 @@ class EngineCall:
     def __init__(self, engine: Engine, layouts: Sequence[tuple[int, ...] | None], spare: Callable[[], Engine] | None) -> None:
         self.engine = engine
         self._spare = spare
-        self._layouts = [(index, order) for index, order in enumerate(layouts) if order is not None]
+        self._layouts = [(index, order, inverse_of(order)) for index, order in enumerate(layouts) if order is not None]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Runs the engine.
@@ -56,8 +56,8 @@ class EngineCall:
         if not self._layouts:
             return outputs
         arranged = list(outputs)
-        for index, order in self._layouts:
-            arranged[index] = arrange(outputs[index], order)
+        for index, order, inverse in self._layouts:
+            arranged[index] = arrange(outputs[index], order, inverse)
         return tuple(arranged)
 
 

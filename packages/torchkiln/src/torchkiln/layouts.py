@@ -18,9 +18,13 @@ def layouts_of(segment: Segment) -> tuple[Layout, ...]:
     return tuple(_layout(node.meta["val"]) for node in output.args[0])
 
 
-def arrange(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """A copy of ``tensor`` ``[*]`` whose dimensions lie in memory in ``order``."""
-    inverse = [order.index(dim) for dim in range(len(order))]
+def inverse_of(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Where each dimension stands in ``order``."""
+    return tuple(order.index(dim) for dim in range(len(order)))
+
+
+def arrange(tensor: torch.Tensor, order: tuple[int, ...], inverse: tuple[int, ...]) -> torch.Tensor:
+    """A copy of ``tensor`` ``[*]`` whose dimensions lie in memory in ``order``, of which the inverse is given."""
     return tensor.permute(order).contiguous().permute(inverse)
 
 
