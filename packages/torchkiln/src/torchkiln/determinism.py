@@ -69,7 +69,11 @@ def deterministically(function: Callable[P, R]) -> Callable[P, R]:
     """The function, every call of which runs under ``deterministic_torch``."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with deterministic_torch():
+        # As `deterministic_torch`, without a context object for every call.
+        _switches.hold()
+        try:
             return function(*args, **kwargs)
+        finally:
+            _switches.release()
 
     return run
