@@ -218,9 +218,9 @@ class JitProgram:
         return {name: arguments[index] for index, name in self._weights}
 
     def _current(self, arguments: list[Any]) -> CompiledProgram:
-        weights = self._weights_in(arguments)
         with self._lock:
             if self._program is None or self._watch is None:
+                weights = self._weights_in(arguments)
                 lowered = dataclasses.replace(self._lowered, weights={**weights, **self._constants})
                 self._program = self._compiler.build(lowered, self._profiles)
                 self._watch = WeightWatch(weights)
@@ -228,7 +228,7 @@ class JitProgram:
                 if on_report is not None:
                     on_report(self._program.report)
                     self._program.tell(on_report)
-            elif self._follow and (changed := self._watch.changed(weights)):
+            elif self._follow and (changed := self._watch.changed(weights := self._weights_in(arguments))):
                 self._program.replace_weights({**weights, **self._constants}, changed)
                 self._watch.remember(weights)
             return self._program
