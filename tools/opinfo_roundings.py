@@ -61,7 +61,7 @@ def is_within_roundings(call: SampleCall, got: Any, dtype: torch.dtype, op_class
     results = [leaf for leaf in tree_leaves(got) if isinstance(leaf, torch.Tensor)]
     if [leaf.shape for leaf in results] != [leaf.shape for leaf in exact]:
         return False
-    return all(_is_near(*item, tolerance_of=op_class) for item in zip(results, exact, zip(*moved, strict=True), strict=True))
+    return all(_is_near(*item, op_class) for item in zip(results, exact, zip(*moved, strict=True), strict=True))
 
 
 def _rounded(call: SampleCall, mode: _Roundings) -> Any:
@@ -70,11 +70,11 @@ def _rounded(call: SampleCall, mode: _Roundings) -> Any:
         return rounded.eager()
 
 
-def _is_near(result: torch.Tensor, exact: torch.Tensor, moved: tuple[torch.Tensor, ...], tolerance_of: OpClass) -> bool:
+def _is_near(result: torch.Tensor, exact: torch.Tensor, moved: tuple[torch.Tensor, ...], op_class: OpClass) -> bool:
     if not exact.is_floating_point():
         return torch.equal(result, exact)
     spread = torch.stack([item - exact for item in moved]).abs().amax(0)
-    allowed = tolerance(result.dtype, tolerance_of)
+    allowed = tolerance(result.dtype, op_class)
     near = (result.double() - exact).abs() <= allowed.atol + allowed.rtol * exact.abs() + spread
     return bool(torch.all(near | (result.double() == exact)))
 

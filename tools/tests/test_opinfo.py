@@ -159,6 +159,12 @@ def test_results_may_be_off_by_what_roundings_on_the_way_make(off: float, within
     assert opinfo.is_within_roundings(call, (torch.tensor([1 + off]), [torch.tensor([0.0])]), torch.float32, OpClass.POINTWISE) is within
 
 
+@pytest.mark.parametrize(("divisor", "undefined"), [(0, True), (3, False)])
+def test_what_the_host_refuses_to_divide_has_no_result(divisor: int, undefined: bool) -> None:
+    call = calls.SampleCall.of(torch.remainder, Sample(torch.tensor([7]), torch.tensor([divisor])))
+    assert opinfo._divides_by_zero(call) is undefined
+
+
 def test_arguments_that_are_written_must_be_right_too() -> None:
     call = calls.SampleCall.of(torch.Tensor.exp_, Sample(X))
     assert opinfo.is_within_roundings(call, (X.exp(), [X.exp()]), torch.float32, OpClass.POINTWISE)
