@@ -96,3 +96,29 @@ def test_gradients_pass_through_it():
         model(x).score.square().sum().backward()
         grads.append([parameter.grad.clone() for parameter in net.parameters() if parameter.grad is not None])
     assert_same(grads[0], grads[1], OpClass.MODEL)
+
+
+class Backwards(torch.nn.Module):
+    """Sets the fields of its result in another order than that of their class, and returns its argument in one."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Scored:
+        x.add_(1)
+        scored = Scored(hidden=(x, y * 2))
+        scored["score"] = torch.relu(y) + 1
+        return scored
+
+
+@pytest.mark.parametrize("entry", ["aot", "jit"])
+def test_fields_that_are_set_in_another_order_keep_their_values(entry: str) -> None:
+    model, x, y = Backwards(), torch.full((3,), 5.0), torch.tensor([-1.0, 0.0, 7.0])
+    if entry == "aot":
+        compiled = torchkiln.compile(model, (x.clone(), y), **OPTIONS)
+    else:
+        compiled = torch.compile(model, backend="torchkiln", options=OPTIONS)
+    for _ in range(2):
+        given = x.clone()
+        got = compiled(given, y)
+        expected = model(x.clone(), y)
+        # A result that pytree puts together has its fields in the order of the class.
+        assert_same((expected.score, expected.hidden), (got.score, got.hidden), OpClass.POINTWISE)
+        assert got.hidden[0] is given

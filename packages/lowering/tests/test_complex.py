@@ -140,6 +140,11 @@ def test_complex_results_and_views_of_inputs_stay() -> None:
     assert_keeps(split_complex, lambda x: x * 2, (_number(3),))
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_complex_numbers_of_half_dtypes_stay() -> None:
+    assert_keeps(split_complex, lambda x: torch.view_as_real(torch.complex(x, x)), (torch.ones(3, dtype=torch.float16),))
+
+
 def test_pairs_that_nothing_reads_leave_no_calls() -> None:
     def compute(x: torch.Tensor) -> torch.Tensor:
         return torch.fft.rfft(x).transpose(0, 1).squeeze(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.export import AdditionalInputs, Dim, ShapesCollection
@@ -246,6 +247,38 @@ def test_a_changed_argument_may_share_no_memory_with_another() -> None:
     expected[:, :4] += 1
     assert_same(before, compiled(wide[:, :4], wide[:, 4:]))
     assert_same(expected, wide)
+
+
+def test_memory_that_two_storages_share_counts_too() -> None:
+    def change(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return a * b
+
+    array = numpy.arange(8, dtype=numpy.float32)
+    compiled = torchkiln.compile(change, (torch.ones(4), torch.ones(4)), engine="reference", min_block_size=1)
+    for other in (array[:4], array[3:7]):
+        with pytest.raises(ValueError, match=r"a and b.*no shared memory.*copy"):
+            compiled(torch.from_numpy(array[:4]), torch.from_numpy(other))
+    assert_same(torch.arange(1.0, 5) * torch.arange(4.0, 8), compiled(torch.from_numpy(array[:4]), torch.from_numpy(array[4:])))
+
+
+def test_an_empty_tensor_may_be_given_twice() -> None:
+    def change(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return torch.relu(a) + b
+
+    empty = torch.empty(0, 3)
+    compiled = torchkiln.compile(change, (torch.empty(0, 3), torch.empty(0, 3)), engine="reference", min_block_size=1)
+    assert_same(empty, compiled(empty, empty))
+
+
+def test_an_argument_is_given_once() -> None:
+    def sum_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + y)
+
+    compiled = torchkiln.compile(sum_of, (X,), {"y": X}, engine="reference", min_block_size=1)
+    with pytest.raises(TypeError, match="argument y: expected one value"):
+        compiled(X, X, y=X)
 
 
 def test_a_dict_argument_may_have_its_keys_in_another_order() -> None:

@@ -202,6 +202,15 @@ def test_a_dtype_without_a_name_in_the_format_is_refused_when_saving(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_keys_that_the_format_does_not_hold_are_refused_when_saving(tmp_path: Path) -> None:
+    def by_pair(x: torch.Tensor) -> dict[Any, torch.Tensor]:
+        return {"sum": torch.relu(x) + 1, (1, 2): torch.relu(x)}
+
+    compiled = torchkiln.compile(by_pair, (torch.randn(3),), engine="reference", min_block_size=1)
+    with pytest.raises(torchkiln.PlanError, match=r"key \(1, 2\), a tuple"):
+        torchkiln.save(compiled, tmp_path / "pairs.kiln")
+
+
 def test_the_device_to_load_on_is_checked(tmp_path: Path) -> None:
     x = torch.randn(3)
     torchkiln.save(torchkiln.compile(torch.relu, (x,), engine="reference", min_block_size=1), tmp_path / "net.kiln")

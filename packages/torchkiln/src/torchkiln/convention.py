@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.fx
-from torch._C._dynamo.guards import compute_overlapping_tensors
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind
 from torch.utils import _pytree as pytree
 
 from torchkiln.aliases import Epilogue, LiveSource, OutputRef, assemble, only_results, split_aliases
 from torchkiln.checks import ArgumentCheck, ArgumentChecks, check_of
+from torchkiln.overlaps import first_overlap
 from torchkiln.size_guards import SizeGuard, guards_of
 from torchkiln.small_sizes import small_size_guards
-from torchkiln.structure import Container, ContainerForm, LeafForm
+from torchkiln.structure import Container, ContainerForm, LeafForm, rebuilt
 from torchkiln_core import DimRange, ExportError
 
 
@@ -100,28 +98,22 @@ class CallingConvention:
         """
         if not self.copies:
             return
-        arguments = [flat[index] for index in self.flat_positions]
-        storages = [value.untyped_storage()._cdata for value in (*arguments, *state) if isinstance(value, torch.Tensor)]
-        if len(set(storages)) == len(storages):
-            return
         changed = {index for kind, index in self.copies if kind == "input"}
         named = [(self.checks[index].name, flat[index], index in changed) for index in self.flat_positions]
         named += [(name, tensor, True) for name, tensor in zip(self.mutated_buffers, state, strict=True)]
-        by_storage: dict[int, list[tuple[str, torch.Tensor, bool]]] = defaultdict(list)
-        for name, value, written in named:
-            if isinstance(value, torch.Tensor):
-                by_storage[value.untyped_storage()._cdata].append((name, value, written))
-        for sharing in by_storage.values():
-            for (name, tensor, written), (other_name, other, also_written) in itertools.combinations(sharing, 2):
-                if (written or also_written) and compute_overlapping_tensors([tensor, other], symbolic=False):
-                    raise ValueError(
-                        f"arguments {name} and {other_name}: expected no shared memory, since the model changes it, got tensors that "
-                        "overlap; pass a copy of one of them"
-                    )
+        found = first_overlap([item for item in named if isinstance(item[1], torch.Tensor)])
+        if found is not None:
+            raise ValueError(
+                f"arguments {found[0]} and {found[1]}: expected no shared memory, since the model changes it, got tensors that overlap; "
+                "pass a copy of one of them"
+            )
 
     def _rearrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         args_spec, kwargs_spec = self.in_spec.children()
-        named = dict(zip(self.parameter_names or (), args, strict=False)) | dict(kwargs)
+        by_position = dict(zip(self.parameter_names or (), args, strict=False))
+        for name in by_position.keys() & kwargs.keys():
+            raise TypeError(f"argument {name}: expected one value, got one by position and one by name")
+        named = by_position | dict(kwargs)
         positional, keywords = args_spec.num_children, list(kwargs_spec.context or ())
         names = list(self.parameter_names or ())[:positional]
         if self.parameter_names is not None and len(args) <= len(self.parameter_names) and set(named) == {*names, *keywords}:
@@ -179,13 +171,15 @@ def read_convention(
     live: dict[str, LiveSource] = {name: ("argument", position) for name, position in position_of.items()}
     live |= {placeholder: ("buffer", index) for index, placeholder in enumerate(buffers.values())}
     user_names = {shown_names.get(name, name): source for name, source in live.items()}
-    owned = None if owners is None else [None if owner is None else user_names.get(owner) for owner in owners]
-    back: list[LiveSource] = [("buffer" if kind == "buffer" else "argument", index) for kind, index in copies]
-    outputs, epilogue = split_aliases(module, back, live, owned)
-    module.recompile()
     in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
     if in_spec is None or out_spec is None:
         raise ExportError("the exported program has no calling convention")
+    # The functional graph was traced from a model that puts its result together and takes it apart once more.
+    out_spec, order = rebuilt(out_spec)
+    owned = None if owners is None else [None if owners[index] is None else user_names.get(str(owners[index])) for index in order]
+    back: list[LiveSource] = [("buffer" if kind == "buffer" else "argument", index) for kind, index in copies]
+    outputs, epilogue = split_aliases(module, back, live, owned)
+    module.recompile()
     convention = CallingConvention(
         in_spec=in_spec,
         out_spec=out_spec,

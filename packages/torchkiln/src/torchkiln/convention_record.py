@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -66,13 +67,24 @@ def convention_from_record(record: Mapping[str, Any], epilogue: torch.fx.GraphMo
 
 
 def _dump_spec(spec: pytree.TreeSpec) -> str:
+    fix = "use tuples, dicts, or types registered with torch.utils._pytree under a serialized_type_name"
+    tuples = [key for key in _keys(spec) if isinstance(key, tuple)]
+    if tuples:
+        raise PlanError(f"the structure of arguments or results cannot be saved: a dict has the key {tuples[0]}, a tuple", fix=fix)
     try:
         return pytree.treespec_dumps(spec)
     except (NotImplementedError, TypeError) as error:
-        raise PlanError(
-            f"the structure of arguments or results cannot be saved: {error}",
-            fix="use tuples, dicts, or types registered with torch.utils._pytree under a serialized_type_name",
-        ) from error
+        raise PlanError(f"the structure of arguments or results cannot be saved: {error}", fix=fix) from error
+
+
+def _keys(spec: pytree.TreeSpec) -> Iterator[Any]:
+    """The keys of all dicts. JSON would give a tuple among them back as a list."""
+    if spec.type in (dict, OrderedDict):
+        yield from spec.context
+    elif spec.type is defaultdict:
+        yield from spec.context[1]
+    for child in spec.children():
+        yield from _keys(child)
 
 
 def _load_spec(text: str) -> pytree.TreeSpec:

@@ -14,6 +14,17 @@ _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
 _USUAL = frozenset({*_LEAVES, torch.nn.Parameter})
 
 
+def rebuilt(spec: pytree.TreeSpec) -> tuple[pytree.TreeSpec, list[int]]:
+    """The structure of a value that was put together by ``spec`` and is taken apart again, and which leaf before each of its leaves was.
+
+    Fields of transformers' ``ModelOutput`` come in the order in which a model sets them, and behind that in the order of their class.
+    """
+    leaves = [torch.empty(0) for _ in range(spec.num_leaves)]
+    places = {id(leaf): place for place, leaf in enumerate(leaves)}
+    found, structure = pytree.tree_flatten(pytree.tree_unflatten(leaves, spec))
+    return structure, [places[id(leaf)] for leaf in found]
+
+
 @dataclass(frozen=True, slots=True)
 class LeafForm:
     """The form of calls whose arguments are no containers; flattening these takes a fiftieth of what a pytree takes."""

@@ -49,6 +49,10 @@ def split_complex(module: torch.fx.GraphModule) -> bool:
     return changed
 
 
+_PAIRED = frozenset({torch.complex64, torch.complex128})
+"""Of complex numbers of half dtypes torch computes next to nothing."""
+
+
 class _Splitter:
     """Writes calls on pairs."""
 
@@ -94,7 +98,7 @@ class _Splitter:
     def _pair(self, node: torch.fx.Node) -> torch.fx.Node | None:
         """The call on pairs, or ``None`` where it has no such form."""
         rule = _RULES.get(node.target)  # type: ignore[arg-type]
-        if rule is None or any(item.meta["val"].dtype == torch.complex32 for item in (node, *node.all_input_nodes) if _is_complex(item)):
+        if rule is None or any(item.meta["val"].dtype not in _PAIRED for item in (node, *node.all_input_nodes) if _is_complex(item)):
             return None
         return rule(self, OpCall.from_node(node))
 
