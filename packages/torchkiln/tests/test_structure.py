@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from torchkiln.structure import Container, ContainerForm, LeafForm
+from torchkiln.structure import Container, ContainerForm, LeafForm, rebuilt_order
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -71,6 +71,26 @@ def test_arguments_are_taken_apart_as_by_pytree(value: Any) -> None:
     flat = form.flatten(args, kwargs)
     assert flat is not None
     assert all(left is right for left, right in zip(flat, leaves, strict=True))
+
+
+class Sorted(dict[str, Any]):
+    """Has its keys in alphabetical order, as soon as pytree makes it."""
+
+
+pytree.register_pytree_node(
+    Sorted,
+    lambda value: (list(value.values()), list(value)),
+    lambda values, keys: Sorted(sorted(zip(keys, values, strict=True))),
+    serialized_type_name="test_structure.Sorted",
+)
+
+
+def test_leaves_come_in_another_order_once_a_mapping_sorted_them() -> None:
+    value = (X, Sorted(b=(X, [X]), a=Sorted(d=X, c=X)), X)
+    assert rebuilt_order(pytree.tree_structure(value)) == [0, 4, 3, 1, 2, 5]
+    for plain in VALUES:
+        spec = pytree.tree_structure(plain)
+        assert rebuilt_order(spec) == list(range(spec.num_leaves))
 
 
 def test_no_value_of_another_structure_is_taken_apart() -> None:

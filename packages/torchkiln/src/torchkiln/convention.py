@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from torchkiln.checks import ArgumentCheck, ArgumentChecks, check_of
 from torchkiln.overlaps import first_overlap
 from torchkiln.size_guards import SizeGuard, guards_of
 from torchkiln.small_sizes import small_size_guards
-from torchkiln.structure import Container, ContainerForm, LeafForm, rebuilt
+from torchkiln.structure import Container, ContainerForm, LeafForm, rebuilt_order
 from torchkiln_core import DimRange, ExportError
 
 
@@ -175,10 +176,11 @@ def read_convention(
     if in_spec is None or out_spec is None:
         raise ExportError("the exported program has no calling convention")
     # The functional graph was traced from a model that puts its result together and takes it apart once more.
-    out_spec, order = rebuilt(out_spec)
+    order = rebuilt_order(out_spec)
     owned = None if owners is None else [None if owners[index] is None else user_names.get(str(owners[index])) for index in order]
     back: list[LiveSource] = [("buffer" if kind == "buffer" else "argument", index) for kind, index in copies]
-    outputs, epilogue = split_aliases(module, back, live, owned)
+    results, epilogue = split_aliases(module, back, live, owned)
+    outputs = tuple(output for _, output in sorted(zip(order, results, strict=True), key=operator.itemgetter(0)))
     module.recompile()
     convention = CallingConvention(
         in_spec=in_spec,

@@ -14,15 +14,27 @@ _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
 _USUAL = frozenset({*_LEAVES, torch.nn.Parameter})
 
 
-def rebuilt(spec: pytree.TreeSpec) -> tuple[pytree.TreeSpec, list[int]]:
-    """The structure of a value that was put together by ``spec`` and is taken apart again, and which leaf before each of its leaves was.
+def rebuilt_order(spec: pytree.TreeSpec, first: int = 0) -> list[int]:
+    """The leaves of a value, by their place from ``first`` on, as they come once it was put together by ``spec`` and is taken apart again.
 
     Fields of transformers' ``ModelOutput`` come in the order in which a model sets them, and behind that in the order of their class.
     """
-    leaves = [torch.empty(0) for _ in range(spec.num_leaves)]
-    places = {id(leaf): place for place, leaf in enumerate(leaves)}
-    found, structure = pytree.tree_flatten(pytree.tree_unflatten(leaves, spec))
-    return structure, [places[id(leaf)] for leaf in found]
+    if spec.is_leaf():
+        return [first]
+    children = spec.children()
+    starts = list(itertools.accumulate((child.num_leaves for child in children), initial=first))
+    # That of a named tuple is no class.
+    is_mapping = isinstance(spec.type, type) and issubclass(spec.type, Mapping)
+    order = _rebuilt_children(spec, len(children)) if is_mapping else range(len(children))
+    return [place for child in order for place in rebuilt_order(children[child], starts[child])]
+
+
+def _rebuilt_children(spec: pytree.TreeSpec, count: int) -> list[int]:
+    registered = pytree.SUPPORTED_NODES[spec.type]
+    parts = [torch.empty(0) for _ in range(count)]
+    places = {id(part): place for place, part in enumerate(parts)}
+    found, _ = registered.flatten_fn(registered.unflatten_fn(parts, spec.context))
+    return [places[id(part)] for part in found]
 
 
 @dataclass(frozen=True, slots=True)
