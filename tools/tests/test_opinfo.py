@@ -159,6 +159,13 @@ def test_results_may_be_off_by_what_roundings_on_the_way_make(off: float, within
     assert opinfo.is_within_roundings(call, (torch.tensor([1 + off]), [torch.tensor([0.0])]), torch.float32, OpClass.POINTWISE) is within
 
 
+def test_an_infinite_result_excuses_no_number() -> None:
+    x = torch.tensor([3.0])
+    call = calls.SampleCall.of(lambda x: 1 / (x.exp() - x.exp()), Sample(x))
+    assert not opinfo.is_within_roundings(call, (torch.tensor([5.0]), [x]), torch.float32, OpClass.POINTWISE)
+    assert opinfo.is_within_roundings(call, (torch.tensor([float("inf")]), [x]), torch.float32, OpClass.POINTWISE)
+
+
 @pytest.mark.parametrize(("divisor", "undefined"), [(0, True), (3, False)])
 def test_what_the_host_refuses_to_divide_has_no_result(divisor: int, undefined: bool) -> None:
     call = calls.SampleCall.of(torch.remainder, Sample(torch.tensor([7]), torch.tensor([divisor])))
