@@ -272,6 +272,16 @@ def test_an_empty_tensor_may_be_given_twice() -> None:
     assert_same(empty, compiled(empty, empty))
 
 
+def test_a_tensor_without_elements_overlaps_nothing() -> None:
+    def change(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a.add_(1)
+        return torch.relu(a), torch.relu(b)
+
+    array = numpy.zeros(8, dtype=numpy.float32)
+    compiled = torchkiln.compile(change, (torch.ones(8), torch.ones(0)), engine="reference", min_block_size=1)
+    assert_same((torch.ones(8), torch.ones(0)), compiled(torch.from_numpy(array), torch.from_numpy(array[4:4])))
+
+
 def test_an_argument_is_given_once() -> None:
     def sum_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.relu(x + y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch._C._dynamo.guards import compute_overlapping_tensors
@@ -21,20 +21,17 @@ def first_overlap(items: Sequence[Item]) -> tuple[str, str] | None:
     return None
 
 
-def _neighbours(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Groups of two and more whose storages lie in the same memory."""
+def _neighbours(items: Sequence[Item]) -> list[list[Item]]:
+    """Groups whose storages lie in the same memory."""
     spans = sorted((*_span(item[1].untyped_storage()), index) for index, item in enumerate(items))
-    group: list[Item] = []
+    groups: list[list[Item]] = []
     end = 0
     for start, stop, index in spans:
         if start >= end:
-            if len(group) > 1:
-                yield group
-            group = []
-        group.append(items[index])
+            groups.append([])
+        groups[-1].append(items[index])
         end = max(end, stop)
-    if len(group) > 1:
-        yield group
+    return groups
 
 
 def _span(storage: torch.UntypedStorage) -> tuple[int, int]:
@@ -50,7 +47,7 @@ def _overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     if tensor.untyped_storage()._cdata == other.untyped_storage()._cdata:
         return bool(compute_overlapping_tensors([tensor, other], symbolic=False))
     (start, stop), (other_start, other_stop) = _extent(tensor), _extent(other)
-    return start < other_stop and other_start < stop
+    return max(start, other_start) < min(stop, other_stop)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:

@@ -16,6 +16,8 @@ from torchkiln_lowering.passes.context import added
 
 _log = logging.getLogger("torchkiln.lowering")
 aten = torch.ops.aten
+_PAIRED = frozenset({torch.complex64, torch.complex128})
+"""Of complex numbers of half dtypes torch computes next to nothing."""
 
 Build = Callable[..., torch.fx.Node]
 """Adds a call to the graph, in front of the one that is rewritten."""
@@ -47,10 +49,6 @@ def split_complex(module: torch.fx.GraphModule) -> bool:
             _log.info("%s (%s) stays complex: its calls on pairs cannot be traced: %s", node.target, node.name, reason)
     splitter.erase_unread()
     return changed
-
-
-_PAIRED = frozenset({torch.complex64, torch.complex128})
-"""Of complex numbers of half dtypes torch computes next to nothing."""
 
 
 class _Splitter:
