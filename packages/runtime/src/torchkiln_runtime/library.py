@@ -123,6 +123,10 @@ class Library:
         name = _DTYPES.get(dtype)
         return None if name is None else getattr(self.module.DataType, name, None)
 
+    def torch_dtype(self, dtype: Any) -> torch.dtype:
+        """The dtype that TensorRT calls ``dtype``."""
+        return next(ours for ours in _DTYPES if self.dtype(ours) == dtype)
+
     def weights(self, tensor: torch.Tensor) -> Any:
         """A view ``trt.Weights`` of a contiguous host tensor, which must stay alive until the build ends."""
         return self.module.Weights(self.dtype(tensor.dtype), tensor.data_ptr(), tensor.numel())

@@ -116,6 +116,9 @@ def rsqrt(net: Network, self: Value, result: Result) -> Value:
     return cast(net, unary(net, UnaryOp.RECIP, unary(net, UnaryOp.SQRT, cast(net, self, wide))), result.dtype)
 
 
+_EXACT_POWERS = "floats, or an exponent that is a number of 1 or more: TensorRT computes powers of integers in float32"
+
+
 def _is_exact_power(call: OpCall) -> bool:
     exponent = call.arguments["exponent"]
     return call.outputs[0].dtype in FLOATS or (isinstance(exponent, int) and exponent > 0)
@@ -123,7 +126,7 @@ def _is_exact_power(call: OpCall) -> bool:
 
 @converter(
     (aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar),
-    Support(results=NUMBERS, rules=(Requires("floats, or an exponent that is a number of 1 or more", _is_exact_power),)),
+    Support(results=NUMBERS, rules=(Requires(_EXACT_POWERS, _is_exact_power),)),
 )
 def pow_(net: Network, self: Operand, exponent: Operand, result: Result) -> Value:
     """``pow.Tensor_Scalar(Tensor self, Scalar exponent)``; small exponents are products and roots, as in PyTorch.

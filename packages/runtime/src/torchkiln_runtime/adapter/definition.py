@@ -36,6 +36,10 @@ class Definition:
             raise BuildError(f"{self.library.name} has no dtype {dtype}", fix="convert the tensor to another dtype before the engine")
         return result
 
+    def cast(self, tensor: Any, dtype: Any) -> Any:
+        """``tensor`` in another of TensorRT's dtypes."""
+        return tensor if tensor.dtype == dtype else self.network.add_cast(tensor, dtype).get_output(0)
+
     def weights(self, tensor: torch.Tensor) -> Any:
         """``trt.Weights`` that hold ``tensor``: by reference when it is contiguous and on the host, else from a copy there."""
         self.dtype(tensor.dtype)

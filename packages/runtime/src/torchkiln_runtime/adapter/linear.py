@@ -9,16 +9,19 @@ import torch
 from torchkiln_core import BuildError
 from torchkiln_core.layers import Convolution, Deconvolution, Einsum, MatrixMultiply, MatrixOp, Pooling
 from torchkiln_runtime.adapter.definition import Definition
+from torchkiln_runtime.adapter.few import apart, are_few
 
 Kernel = Any | torch.Tensor
 """A computed kernel or bias is an ``ITensor``, a constant one the tensor itself: TensorRT takes those as weights of the layer."""
+_NARROW = 64
+"""Rows or columns of a product that may become part of another kernel."""
 
 
 def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
     """``IMatrixMultiplyLayer``, or elementwise products where there is nothing to sum, or one row as two.
 
     Of attention with one query or one key, followed by elementwise layers, TensorRT-RTX 1.6 computes one element of each row and leaves
-    the others unwritten (seen on an H200), unless it is written so.
+    the others unwritten (seen on an H200), unless it is written so. Sums of few products are kept apart: see ``few``.
     """
     ops = to.trt.MatrixOperation
     left, right = getattr(ops, layer.left.value), getattr(ops, layer.right.value)
@@ -29,11 +32,23 @@ def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> An
         column, row = (_transposed(to, item) if op is MatrixOp.TRANSPOSE else item for item, op in ((a, layer.left), (b, layer.right)))
         return to.network.add_elementwise(column, row, to.trt.ElementWiseOperation.PROD)
     if rows != 1 or all(size == 1 for item in (a, b) for size in tuple(item.shape)[:-2]):
-        return to.network.add_matrix_multiply(a, left, b, right)
+        result = to.network.add_matrix_multiply(a, left, b, right)
+    else:
+        result = _of_one_row(to, layer, a, b)
+    columns = tuple(b.shape)[-1] if layer.right is MatrixOp.NONE else tuple(b.shape)[-2]
+    static = -1 not in (*tuple(a.shape), *tuple(b.shape))
+    if result is None or not static or not are_few([summed]) or min(rows, columns) > _NARROW:
+        return result
+    return apart(to, result.get_output(0))
+
+
+def _of_one_row(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
+    """The first row of a product of two equal ones."""
+    ops = to.trt.MatrixOperation
     rank = len(a.shape)
     doubled = to.network.add_concatenation([a, a])
     doubled.axis = rank - 2 if layer.left is MatrixOp.NONE else rank - 1
-    product = to.network.add_matrix_multiply(doubled.get_output(0), left, b, right)
+    product = to.network.add_matrix_multiply(doubled.get_output(0), getattr(ops, layer.left.value), b, getattr(ops, layer.right.value))
     return None if product is None else to.network.add_gather(product.get_output(0), to.constant(torch.tensor([0])), rank - 2)
 
 

@@ -8,21 +8,26 @@ import torch
 
 from torchkiln_core import BuildError
 from torchkiln_core.layers import Cumulative, Normalization, Reduce, Softmax, TopK
+from torchkiln_runtime.adapter import few
 from torchkiln_runtime.adapter.definition import Definition, mask
+from torchkiln_runtime.adapter.few import few_along
 
 
 def reduce(to: Definition, layer: Reduce, input: Any) -> Any:
-    """``IReduceLayer``."""
-    return to.network.add_reduce(input, getattr(to.trt.ReduceOperation, layer.op.value), mask(layer.axes), layer.keep_dims)
+    """``IReduceLayer``, kept apart where it combines a few elements: see ``few``."""
+    result = to.network.add_reduce(input, getattr(to.trt.ReduceOperation, layer.op.value), mask(layer.axes), layer.keep_dims)
+    return result if result is None or not few_along(input, layer.axes) else few.apart(to, result.get_output(0))
 
 
 def softmax(to: Definition, layer: Softmax, input: Any) -> Any:
     """``ISoftMaxLayer``, which takes rank 2 and more: a vector becomes one row and back.
 
-    Of one element it is 1, or NaN, written without a sum: see ``matrix_multiply``.
+    Of one element it is 1, or NaN, written without a sum: see ``matrix_multiply``. Of a few it is written in smaller layers: see ``few``.
     """
     if tuple(input.shape)[layer.axis] == 1:
         return to.network.add_unary(to.elementwise("SUB", input, input), to.trt.UnaryOperation.EXP)
+    if few_along(input, (layer.axis,)):
+        return few.softmax(to, input, layer.axis)
     if len(input.shape) > 1:
         result = to.network.add_softmax(input)
         if result is not None:
@@ -43,7 +48,12 @@ def topk(to: Definition, layer: TopK, input: Any) -> Any:
 
 
 def normalization(to: Definition, layer: Normalization, input: Any, scale: Any, bias: Any) -> Any:
-    """``INormalizationLayer`` with scale and bias per channel, which releases before 10.14 have for ungrouped axes only."""
+    """``INormalizationLayer`` with scale and bias per channel, which releases before 10.14 have for ungrouped axes only.
+
+    Of a few elements it is written in smaller layers: see ``few``.
+    """
+    if layer.groups == 1 and few_along(input, layer.axes):
+        return few.normalization(to, layer, input, scale, bias)
     add = getattr(to.network, "add_normalization_v2", None)
     if add is None:
         if layer.groups > 1:

@@ -16,9 +16,9 @@ def rotated(to: Definition, layer: RotaryEmbedding, input: Any, cosine: Any, sin
         cosine, sine = (to.network.add_gather(table, positions, 0).get_output(0) for table in (cosine, sine))
     angles, width = tuple(cosine.shape)[-1], tuple(input.shape)[-1]
     wide = to.dtype(torch.float32)
-    cos, sin = (_cast(to, _over_heads(to, table, angles), wide) for table in (cosine, sine))
+    cos, sin = (to.cast(_over_heads(to, table, angles), wide) for table in (cosine, sine))
     start, step = (1, 2) if layer.interleaved else (angles, 1)
-    first, second = (_cast(to, _features(to, input, place, angles, step), wide) for place in (0, start))
+    first, second = (to.cast(_features(to, input, place, angles, step), wide) for place in (0, start))
     pair = (
         to.elementwise("SUB", to.elementwise("PROD", first, cos), to.elementwise("PROD", second, sin)),
         to.elementwise("SUM", to.elementwise("PROD", first, sin), to.elementwise("PROD", second, cos)),
@@ -28,7 +28,7 @@ def rotated(to: Definition, layer: RotaryEmbedding, input: Any, cosine: Any, sin
         result = _reshape(to, _joined(to, columns, 4), (0, 0, 0, 2 * angles))
     else:
         result = _joined(to, pair, 3)
-    result = _cast(to, result, input.dtype)
+    result = to.cast(result, input.dtype)
     if 2 * angles == width:
         return result
     return _joined(to, (result, _features(to, input, 2 * angles, width - 2 * angles, 1)), 3)
@@ -54,10 +54,6 @@ def _features(to: Definition, input: Any, start: int, count: int, step: int) -> 
         kept = to.elementwise("PROD", sizes, to.constant(torch.tensor([1, 1, 1, 0])))
         layer.set_input(2, to.elementwise("SUM", kept, to.constant(torch.tensor([0, 0, 0, count]))))
     return layer.get_output(0)
-
-
-def _cast(to: Definition, tensor: Any, dtype: Any) -> Any:
-    return tensor if tensor.dtype == dtype else to.network.add_cast(tensor, dtype).get_output(0)
 
 
 def _reshape(to: Definition, tensor: Any, sizes: tuple[int, ...]) -> Any:
