@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -108,10 +108,12 @@ class TensorRTEngine:
         specialized = settings.specialization != "none"
         ones = Ones(plan.inputs, plan.symbols, ranges, plan.inner_sizes if specialized else ())
         self._needs_general = functools.lru_cache(maxsize=1024)(ones.among)
-        self._output_shapes = functools.lru_cache(maxsize=1024)(ShapeRules(plan.inputs, plan.outputs, plan.symbols, ranges).output_shapes)
+        rules = ShapeRules(plan.inputs, plan.outputs, plan.symbols, ranges)
+        self._output_shapes = functools.lru_cache(maxsize=1024)(rules.output_shapes)
         self._factory = ContextFactory(plan, library, engine, cache, settings)
         self._dtypes = tuple(binding.dtype for binding in plan.outputs)
         self._static = StaticInputs.of(plan.inputs, device)
+        self._static_output_shapes = () if self._static is None else rules.output_shapes(self._static.shapes)
         self._graphs = settings.cuda_graphs == "auto"
         # A graph of ours would run on with general kernels when those for its sizes are ready.
         self._replays = self._graphs and (self._static is not None or settings.specialization != "lazy")
@@ -122,6 +124,7 @@ class TensorRTEngine:
         self._captured: dict[Shapes, Context] = {}
         # TensorRT wants an address for tensors without elements too, where torch has none.
         self._nothing = torch.empty(ALIGNMENT, dtype=torch.uint8, device=device)
+        self._nothing_address = self._nothing.data_ptr()
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Enqueues a run on the current stream of the engine's GPU.
@@ -132,14 +135,14 @@ class TensorRTEngine:
             InternalError: TensorRT fails, or contradicts the record.
         """
         if self._static is not None and (sources := self._static.addresses(inputs)) is not None:
-            shapes = self._static.shapes
-            ready: Sequence[torch.Tensor] = inputs
+            shapes, output_shapes = self._static.shapes, self._static_output_shapes
         else:
             check_inputs(self.inputs, inputs, self.device)
-            shapes = tuple(tuple(tensor.shape) for tensor in inputs)
+            shapes = tuple([tuple(tensor.shape) for tensor in inputs])
+            output_shapes = self._output_shapes(shapes)
+            # Lives until the run is enqueued: torch may give the memory of a copy to what is enqueued behind it only.
             ready = [_ready(tensor) for tensor in inputs]
-            sources = [tensor.data_ptr() or self._nothing.data_ptr() for tensor in ready]
-        output_shapes = self._output_shapes(shapes)
+            sources = [tensor.data_ptr() or self._nothing_address for tensor in ready]
         if torch.cuda.current_device() == self.device.index:
             return self._run(sources, shapes, output_shapes)
         with torch.cuda.device(self.device):
@@ -165,11 +168,10 @@ class TensorRTEngine:
             stream.synchronize()
 
     def _run(self, sources: list[int], shapes: Shapes, output_shapes: Shapes) -> tuple[torch.Tensor, ...]:
-        outputs = tuple(
-            torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in zip(output_shapes, self._dtypes, strict=True)
-        )
-        sinks = [tensor.data_ptr() or self._nothing.data_ptr() for tensor in outputs]
-        if all(sink == self._nothing.data_ptr() for sink in sinks):
+        device, nothing = self.device, self._nothing_address
+        outputs = tuple([torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(output_shapes, self._dtypes, strict=True)])
+        sinks = [tensor.data_ptr() or nothing for tensor in outputs]
+        if sinks.count(nothing) == len(sinks):
             return outputs
         with self._lock:
             if torch.cuda.is_current_stream_capturing():
@@ -180,7 +182,8 @@ class TensorRTEngine:
         return outputs
 
     def _run_in_lane(self, shapes: Shapes, output_shapes: Shapes, sources: list[int], sinks: list[int]) -> None:
-        lane = self._lane()
+        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
+        lane = self._lanes.get(handle) or self._new_lane(handle)
         if self._replays and self._replayed(lane, shapes, sources, sinks):
             return
         contexts = self._contexts_for(shapes)
@@ -215,19 +218,16 @@ class TensorRTEngine:
                 replays.run_and_capture(sources, sinks, stream)
         return True
 
-    def _lane(self) -> _Lane:
-        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
-        lane = self._lanes.get(handle)
-        if lane is None:
-            scratch = scratch_of(self.device, handle)
-            if self._replays:
-                scratch.reserve(self._factory.workspace_bytes)
-            replays = ReplaysByShapes(lambda shapes: Replays(functools.partial(self._context_at, shapes), self.device, scratch))
-            if handle == 0:
-                lane = _Lane(torch.cuda.Stream(self.device), (new_event(), new_event()), replays, scratch)  # type: ignore[no-untyped-call]
-            else:
-                lane = _Lane(torch.cuda.current_stream(self.device), None, replays, scratch)
-            self._lanes[handle] = lane
+    def _new_lane(self, handle: int) -> _Lane:
+        scratch = scratch_of(self.device, handle)
+        if self._replays:
+            scratch.reserve(self._factory.workspace_bytes)
+        replays = ReplaysByShapes(lambda shapes: Replays(functools.partial(self._context_at, shapes), self.device, scratch))
+        if handle == 0:
+            lane = _Lane(torch.cuda.Stream(self.device), (new_event(), new_event()), replays, scratch)  # type: ignore[no-untyped-call]
+        else:
+            lane = _Lane(torch.cuda.current_stream(self.device), None, replays, scratch)
+        self._lanes[handle] = lane
         return lane
 
     def _contexts_for(self, shapes: Shapes) -> _Contexts:
