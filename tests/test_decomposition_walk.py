@@ -6,6 +6,7 @@ Calls come from PyTorch's own database of operators; what it does not call is ca
 from __future__ import annotations
 
 import collections
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,8 @@ def _calls() -> dict[OpOverload[..., Any], list[Call]]:
                 except (RuntimeError, NotImplementedError, ValueError, TypeError):
                     # An entry that needs a library that is not installed here tells nothing of decompositions.
                     continue
+    # Generators of samples that nobody asked for restore modes of torch when they go, which must not happen while a program is traced.
+    gc.collect()
     for target, call in EXTRA:
         recorder.calls[target].append(call)
     return recorder.calls

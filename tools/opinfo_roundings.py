@@ -20,17 +20,25 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class _Roundings(TorchDispatchMode):
-    """Moves what an operator computes by a random part of ``eps`` of each element."""
+    """Moves what an operator computes by a random part of ``eps`` of each element.
 
-    def __init__(self, eps: float, generator: torch.Generator) -> None:
+    The numbers that a random operator draws may depend on the dtype, so such a one runs in ``dtype``.
+    """
+
+    def __init__(self, eps: float, dtype: torch.dtype, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._eps = eps
+        self._dtype = dtype
         self._generator = generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
         # Views compute nothing, and what is written in place is the argument.
-        return result if any(item.alias_info for item in func._schema.returns) else tree_map(self.moved, result)
+        if any(item.alias_info for item in func._schema.returns):
+            return func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            args, kwargs = _cast((args, kwargs or {}), torch.float64, self._dtype)
+            return tree_map(self.moved, _cast(func(*args, **kwargs), self._dtype, torch.float64))
+        return tree_map(self.moved, func(*args, **(kwargs or {})))
 
     def moved(self, value: Any) -> Any:
         """A tensor with other last places; anything else as it is."""
@@ -50,11 +58,12 @@ def is_within_roundings(call: SampleCall, got: Any, dtype: torch.dtype, op_class
         op_class: Bounds what remains.
     """
     wide = call.widened(_FLOATS, torch.float64)
-    mode = _Roundings(torch.finfo(dtype).eps, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    mode = _Roundings(torch.finfo(dtype).eps, dtype, generator)
     try:
         # Attention in one operator would be rounded at its end only.
         with sdpa_kernel(SDPBackend.MATH):
-            exact = _tensors(wide.eager())
+            exact = _tensors(_rounded(wide, _Roundings(0.0, dtype, generator)))
             moved = [_tensors(_rounded(wide, mode)) for _ in range(_RUNS)]
     except (RuntimeError, TypeError, ValueError):
         return False
@@ -68,6 +77,11 @@ def _rounded(call: SampleCall, mode: _Roundings) -> Any:
     rounded = SampleCall(call.function, tuple(map(mode.moved, call.leaves)), call.spec)
     with mode:
         return rounded.eager()
+
+
+def _cast(values: Any, dtype: torch.dtype, other: torch.dtype) -> Any:
+    """``values`` with tensors of ``dtype`` in the other."""
+    return tree_map(lambda leaf: leaf.to(other) if isinstance(leaf, torch.Tensor) and leaf.dtype == dtype else leaf, values)
 
 
 def _is_near(result: torch.Tensor, exact: torch.Tensor, moved: tuple[torch.Tensor, ...], op_class: OpClass) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Iterator
@@ -157,6 +158,30 @@ def test_results_may_be_off_by_what_a_rounding_of_the_arguments_makes(off: float
 def test_results_may_be_off_by_what_roundings_on_the_way_make(off: float, within: bool) -> None:
     call = calls.SampleCall.of(lambda x: (x.exp() + 1000) - 1000, Sample(torch.tensor([0.0])))
     assert opinfo.is_within_roundings(call, (torch.tensor([1 + off]), [torch.tensor([0.0])]), torch.float32, OpClass.POINTWISE) is within
+
+
+def test_random_numbers_are_those_that_the_dtype_of_the_call_gets() -> None:
+    x = torch.linspace(1, 2, 64, dtype=torch.float16)
+    call = calls.SampleCall.of(lambda x: x * (torch.rand_like(x) > 0.5), Sample(x))
+    (got, _), (other, _) = call.eager(), call.widened((torch.float16,), torch.float64).eager()
+    assert not torch.equal(got == 0, other == 0)
+    assert opinfo.is_within_roundings(call, (got, [x]), torch.float16, OpClass.POINTWISE)
+    assert not opinfo.is_within_roundings(call, (other.half(), [x]), torch.float16, OpClass.POINTWISE)
+
+
+def test_the_state_of_a_generator_that_draws_nothing_is_open() -> None:
+    first, other = ((X, X, torch.tensor(seed)) for seed in (1, 2))
+    name = "torch.ops.aten._flash_attention_forward"
+    call = calls.SampleCall.of(torch.sqrt, Sample(X))
+    for one, another in zip(*(opinfo._comparable(name, call, (results, [X])) for results in (first, other)), strict=True):
+        torch.testing.assert_close(one, another)
+
+
+def test_what_runs_on_another_device_is_left_out() -> None:
+    assert opinfo._is_on("cpu", [1, {"a": X}])
+    assert not opinfo._is_on("cuda", [1, {"a": X}])
+    on_gpu = dataclasses.replace(SETTINGS, device="cuda")
+    assert opinfo.check("arange", calls.SampleCall.of(torch.arange, Sample(2)), ("float32", 0), on_gpu) is None
 
 
 def test_an_infinite_result_excuses_no_number() -> None:
