@@ -62,6 +62,17 @@ def test_a_transposed_convolution_with_stride_and_dilation_is_refused(registry, 
     assert _refusal(registry, OpCase(aten.convolution.default, (*operands, stride, [0, 0], dilation, False, [0, 0], 1))) is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_transposed_convolution_of_three_dimensions_is_refused_in_bfloat16(registry, dtype):
+    image, kernel = torch.ones(1, 2, 3, 3, 3, dtype=dtype), torch.ones(2, 2, 2, 2, 2, dtype=dtype)
+    transposed = OpCase(aten.conv_transpose3d.input, (image, kernel))
+    ones, zeros = [1] * 3, [0] * 3
+    whole, plain = (OpCase(aten.convolution.default, (image, kernel, None, ones, zeros, ones, kind, zeros, 1)) for kind in (True, False))
+    refused = dtype is torch.bfloat16
+    assert [_refusal(registry, case) is not None for case in (transposed, whole, plain)] == [refused, refused, False]
+    assert _refusal(registry, OpCase(aten.conv_transpose2d.input, (image[:, :, 0], kernel[:, :, 0]))) is None
+
+
 def test_dtypes_outside_support_are_refused(registry, cases):
     """Every tensor argument in turn gets a dtype that its ``Support`` lacks."""
     for case in _first_rows(cases):

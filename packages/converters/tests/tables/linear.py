@@ -24,6 +24,10 @@ def reduced(op, *args, dynamic=(), weights=(), results=None, **kwargs):
     return OpCase(op, args, kwargs, dynamic, weights, OpClass.REDUCTION, results)
 
 
+def partial(op, *args, dynamic=(), weights=(), results=None, **kwargs):
+    return OpCase(op, args, kwargs, dynamic, weights, OpClass.PARTIAL, results)
+
+
 PRODUCTS = [
     product(aten.mm.default, rand(3, 4), rand(4, 5)),
     product(aten.mm.default, rand(3, 4), rand(5, 4).t(), dynamic=((0, 0),)),
@@ -116,11 +120,11 @@ NORMALIZATION = [
     reduced(aten.layer_norm.default, rand(7, 5, 6) * 100 + 300, [5, 6], dynamic=((0, 0),)),
     reduced(aten.layer_norm.default, rand(7, 5, 6), [6], rand(6), dynamic=((0, 0), (0, 1)), weights=(1,)),
     reduced(aten.native_layer_norm.default, rand(2, 5, 6), [6], rand(6), rand(6), 1e-5, results=(0,), weights=(1, 2)),
-    reduced(aten.group_norm.default, rand(5, 6, 4, 3), 3, rand(6), rand(6), dynamic=((0, 0),), weights=(1, 2)),
-    reduced(aten.group_norm.default, rand(2, 6, 4), 2),
-    reduced(aten.group_norm.default, rand(2, 6), 2, rand(6), rand(6)),
-    reduced(aten.group_norm.default, rand(2, 6, 3, 2, 2), 1, rand(6), rand(6), weights=(1, 2)),
-    reduced(aten.native_group_norm.default, rand(2, 6, 4, 3), rand(6), rand(6), 2, 6, 12, 3, 1e-5, results=(0,), weights=(1, 2)),
+    partial(aten.group_norm.default, rand(5, 6, 4, 3), 3, rand(6), rand(6), dynamic=((0, 0),), weights=(1, 2)),
+    partial(aten.group_norm.default, rand(2, 6, 4), 2),
+    partial(aten.group_norm.default, rand(2, 6), 2, rand(6), rand(6)),
+    partial(aten.group_norm.default, rand(2, 6, 3, 2, 2), 1, rand(6), rand(6), weights=(1, 2)),
+    partial(aten.native_group_norm.default, rand(2, 6, 4, 3), rand(6), rand(6), 2, 6, 12, 3, 1e-5, results=(0,), weights=(1, 2)),
     reduced(aten.rms_norm.default, rand(5, 3, 6), [6], rand(6), 1e-6, dynamic=((0, 0),), weights=(1,)),
     reduced(aten.rms_norm.default, rand(2, 3, 6), [3, 6], rand(3, 6), weights=(1,)),
     reduced(aten._softmax.default, rand(5, 3, 4), -1, False, dynamic=((0, 0),)),

@@ -145,6 +145,8 @@ BINARY = [
     OpCase(aten.add.Tensor, (FLAGS, FLAGS.flip(0))),
     OpCase(aten.add.Tensor, (FLAGS, FLAGS[:1]), dynamic=((0, 0),)),
     OpCase(aten.add.Scalar, (FLAGS, True)),
+    OpCase(aten.add.Tensor, (FLAGS, torch.ones(3, dtype=torch.bool)), weights=(1,)),
+    OpCase(aten.mul.Scalar, (FLAGS, False)),
     OpCase(aten.atan2.default, (SPECIAL, SPECIAL[:, None])),
     OpCase(aten.atan2.default, (X, X.flip(1)), dynamic=PAIR),
     OpCase(aten.atan2.default, (X[0, 3], Y)),
@@ -226,6 +228,10 @@ LOGIC = [
         OpCase(getattr(aten, f"logical_{name}").default, (X, X.flip(0).round())),
         OpCase(getattr(aten, f"bitwise_{name}").Tensor, (FLAGS, FLAGS.flip(0))),
         OpCase(getattr(aten, f"bitwise_{name}").Scalar, (FLAGS, True)),
+        OpCase(getattr(aten, f"bitwise_{name}").Scalar, (FLAGS, False)),
+        OpCase(getattr(aten, f"bitwise_{name}").Tensor, (FLAGS, torch.ones(2, 1, 3, dtype=torch.bool)), weights=(1,)),
+        OpCase(getattr(aten, f"logical_{name}").default, (FLAGS, torch.tensor(True)), weights=(1,)),
+        OpCase(getattr(aten, f"logical_{name}").default, (FLAGS, torch.tensor(False)), dynamic=((0, 0),), weights=(1,)),
     )
 ] + [
     OpCase(aten.logical_not.default, (FLAGS,)),

@@ -48,7 +48,7 @@ SUMS = [
     reduced(aten.prod.dim_int, X, 1),
     reduced(aten.prod.dim_int, I64, -1, True),
     reduced(aten.prod.default, X[0]),
-    reduced(aten.cumsum.default, X, 1, dynamic=DYNAMIC),
+    OpCase(aten.cumsum.default, (X, 1), dynamic=DYNAMIC, op_class=OpClass.PARTIAL),
     reduced(aten.cumsum.default, I32, -1),
     reduced(aten.cumsum.default, FLAGS, 1),
     reduced(aten.cumsum.default, torch.tensor(2.0), 0),

@@ -34,6 +34,12 @@ def _strided_or_dilated(call: OpCall) -> bool:
     return all(step == 1 for step in call.arguments["stride"]) or all(step == 1 for step in call.arguments["dilation"])
 
 
+def _has_a_kernel(call: OpCall) -> bool:
+    """TensorRT-RTX 1.6 on sm_90 has none of a transposed 3-d convolution in bfloat16, nor of one in float32 between casts."""
+    input = fake(call, "input")
+    return not call.arguments.get("transposed", True) or input.dtype is not torch.bfloat16 or input.dim() < 5
+
+
 def _at(values: list[int], dim: int) -> int:
     return values[dim] if len(values) > 1 else values[0]
 
@@ -42,6 +48,7 @@ _ONE_DTYPE = same_dtype("input", "weight", "bias")
 _TRANSPOSED = (
     Requires("padding >= output_padding", _padding_covers_output),
     Requires("a stride of 1 or a dilation of 1", _strided_or_dilated),
+    Requires("float32 or float16 in three dimensions", _has_a_kernel),
 )
 
 

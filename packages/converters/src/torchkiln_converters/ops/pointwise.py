@@ -16,6 +16,7 @@ from torchkiln_converters.writing.values import (
     cast,
     elementwise,
     equal,
+    logic,
     mul,
     negated,
     number,
@@ -204,7 +205,7 @@ COMPARISONS = (
 
 def _logical(target: OpOverload[..., Any], op: ElementwiseOp) -> Converter[...]:
     def function(net: Network, self: Value, other: Value) -> Value:
-        return elementwise(net, op, as_bool(net, self), as_bool(net, other))
+        return logic(net, op, as_bool(net, self), as_bool(net, other))
 
     function.__name__ = f"logical_{op.name.lower()}"
     return converter(target, Support())(function)
@@ -212,7 +213,7 @@ def _logical(target: OpOverload[..., Any], op: ElementwiseOp) -> Converter[...]:
 
 def _bitwise(targets: tuple[OpOverload[..., Any], ...], op: ElementwiseOp) -> Converter[...]:
     def function(net: Network, self: Operand, other: Operand) -> Value:
-        return elementwise(net, op, operand(net, self, torch.bool), operand(net, other, torch.bool))
+        return logic(net, op, self, other)
 
     function.__name__ = f"bitwise_{op.name.lower()}"
     return converter(targets, Support(dtypes=BOOLS, results=BOOLS))(function)

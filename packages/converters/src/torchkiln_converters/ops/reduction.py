@@ -176,7 +176,10 @@ def vector_norm(net: Network, self: Value, ord: Scalar, dim: tuple[int, ...] | N
 
 @converter(aten.cumsum.default, Support(results=NUMBERS, ignores=("dtype",)))
 def cumsum(net: Network, self: Value, dim: int, result: Result) -> Value:
-    """``cumsum(Tensor self, int dim, *, ScalarType? dtype=None)``; half dtypes are added up in float32."""
+    """``cumsum(Tensor self, int dim, *, ScalarType? dtype=None)``; half dtypes are added up in float32, where the engine keeps to it.
+
+    TensorRT-RTX 1.6 rounds partial sums to a half dtype that surrounds the layer; so does PyTorch's own kernel for CUDA, and errs more.
+    """
     wide = torch.float32 if result.dtype in HALVES else result.dtype
     value = cast(net, self, wide)
     if value.rank:
