@@ -176,9 +176,9 @@ def vector_norm(net: Network, self: Value, ord: Scalar, dim: tuple[int, ...] | N
 
 @converter(aten.cumsum.default, Support(results=NUMBERS, ignores=("dtype",)))
 def cumsum(net: Network, self: Value, dim: int, result: Result) -> Value:
-    """``cumsum(Tensor self, int dim, *, ScalarType? dtype=None)``; half dtypes are added up in float32, where the engine keeps to it.
+    """``cumsum(Tensor self, int dim, *, ScalarType? dtype=None)``; half dtypes are added up in float32.
 
-    TensorRT-RTX 1.6 rounds partial sums to a half dtype that surrounds the layer; so does PyTorch's own kernel for CUDA, and errs more.
+    In half dtypes TensorRT-RTX 1.6 still errs as if it rounded partial sums, and PyTorch's kernel for CUDA up to four times as much.
     """
     wide = torch.float32 if result.dtype in HALVES else result.dtype
     value = cast(net, self, wide)

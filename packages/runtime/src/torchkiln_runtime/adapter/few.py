@@ -25,7 +25,7 @@ def are_few(sizes: Sequence[int]) -> bool:
     return -1 not in sizes and 1 < math.prod(sizes) <= _MOST
 
 
-def few_along(tensor: Any, axes: Sequence[int]) -> bool:
+def along(tensor: Any, axes: Sequence[int]) -> bool:
     """Whether a layer over these axes of a tensor of fixed shape combines a few elements."""
     sizes = tuple(tensor.shape)
     return -1 not in sizes and are_few([sizes[axis] for axis in axes])

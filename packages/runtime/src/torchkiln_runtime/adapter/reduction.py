@@ -10,13 +10,12 @@ from torchkiln_core import BuildError
 from torchkiln_core.layers import Cumulative, Normalization, Reduce, Softmax, TopK
 from torchkiln_runtime.adapter import few
 from torchkiln_runtime.adapter.definition import Definition, mask
-from torchkiln_runtime.adapter.few import few_along
 
 
 def reduce(to: Definition, layer: Reduce, input: Any) -> Any:
     """``IReduceLayer``, kept apart where it combines a few elements: see ``few``."""
     result = to.network.add_reduce(input, getattr(to.trt.ReduceOperation, layer.op.value), mask(layer.axes), layer.keep_dims)
-    return result if result is None or not few_along(input, layer.axes) else few.apart(to, result.get_output(0))
+    return result if result is None or not few.along(input, layer.axes) else few.apart(to, result.get_output(0))
 
 
 def softmax(to: Definition, layer: Softmax, input: Any) -> Any:
@@ -26,7 +25,7 @@ def softmax(to: Definition, layer: Softmax, input: Any) -> Any:
     """
     if tuple(input.shape)[layer.axis] == 1:
         return to.network.add_unary(to.elementwise("SUB", input, input), to.trt.UnaryOperation.EXP)
-    if few_along(input, (layer.axis,)):
+    if few.along(input, (layer.axis,)):
         return few.softmax(to, input, layer.axis)
     if len(input.shape) > 1:
         result = to.network.add_softmax(input)
@@ -52,7 +51,7 @@ def normalization(to: Definition, layer: Normalization, input: Any, scale: Any, 
 
     Of a few elements it is written in smaller layers: see ``few``.
     """
-    if layer.groups == 1 and few_along(input, layer.axes):
+    if layer.groups == 1 and few.along(input, layer.axes):
         return few.normalization(to, layer, input, scale, bias)
     add = getattr(to.network, "add_normalization_v2", None)
     if add is None:
