@@ -32,6 +32,11 @@ def by_matrix(x: T, dim: int, columns: int) -> T:
     return (x.movedim(dim, -1) @ matrix.reshape(x.shape[dim], columns)).movedim(-1, dim)
 
 
+def by_vector(x: T, dim: int) -> T:
+    vector = torch.linspace(-1, 1, x.shape[dim], dtype=x.dtype, device=x.device)
+    return (x.movedim(dim, -1) @ vector).unsqueeze(dim)
+
+
 INNER: dict[str, Callable[[T, int], T]] = {
     "mean": lambda x, dim: x - x.mean(dim, keepdim=True),
     "sum": lambda x, dim: x - x.sum(dim, keepdim=True) / 4,
@@ -41,6 +46,7 @@ INNER: dict[str, Callable[[T, int], T]] = {
     "softmax": torch.softmax,
     "log_softmax": torch.log_softmax,
     "layer_norm": lambda x, dim: F.layer_norm(x.movedim(dim, -1), x.shape[dim : dim + 1]).movedim(-1, dim),
+    "by a vector": lambda x, dim: x - by_vector(x, dim),
     "by a column": lambda x, dim: x - by_matrix(x, dim, 1),
     "by a matrix": lambda x, dim: x - by_matrix(x, dim, x.shape[dim]),
 }

@@ -23,6 +23,7 @@ RESULTS: dict[str, tuple[Callable[[T], T], tuple[torch.dtype, ...]]] = {
     "plus true": (lambda x: x + True, (torch.bool,)),
     "and false": (lambda x: x & False, (torch.bool,)),
     "or a true tensor": (lambda x: torch.logical_or(x, torch.tensor(True, device=x.device)), (torch.bool,)),
+    "or a number": (lambda x: torch.logical_or(x, torch.tensor(1.0, device=x.device)), (torch.bool,)),
     "or true elements": (lambda x: x | ALWAYS.to(x.device), (torch.bool,)),
     "and no false element": (lambda x: torch.minimum(x, torch.tensor(False, device=x.device)), (torch.bool,)),
     "chosen of equals": (lambda x: torch.where(x, True, True), (torch.bool,)),

@@ -224,6 +224,15 @@ def test_inputs_constants_and_repeated_values_leave_through_an_identity():
         assert torch.equal(have, want)
 
 
+@pytest.mark.parametrize("op", [aten.gelu.default, aten.relu.default, aten.sigmoid.default])
+def test_activations_of_a_number_have_no_shape_around_them(op):
+    """The builder of TensorRT-RTX 1.6 crashes the process on a gelu and a relu of one number with reshapes on both sides."""
+    traced = trace_call(OpCase(op, (torch.tensor(0.5),)))
+    network = NetworkConverter(BUILTIN).convert(traced.segment, traced.program)
+    assert Activation in [type(step.layer) for step in network.steps]
+    assert Shuffle not in [type(step.layer) for step in network.steps]
+
+
 def test_layers_are_named_after_the_call_and_point_at_the_source():
     mode, graph = FakeTensorMode(), torch.fx.Graph()
     x = placeholder(graph, "x", torch.ones(2), mode)

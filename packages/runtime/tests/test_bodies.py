@@ -188,7 +188,7 @@ def test_other_inference_than_ours_at_the_border_of_a_body_is_our_error(ahead, p
 
 def test_a_layer_refused_inside_a_body_names_itself(ahead):
     net = Network()
-    p, x = net.input("p", torch.bool, ()), net.input("x", torch.bool, (2, 9))
+    p, x = net.input("p", torch.bool, ()), net.input("x", torch.bool, (2, 3))
     with net.scope("cond", "model.py:7 in forward"):
         net.output("y", conditional(net, p, x, Shuffle(), Shuffle()))
     (layer,) = (step.layer for step in net.steps)

@@ -67,7 +67,7 @@ def test_without_a_gpu_targets_must_be_named(static_network, ahead, targets):
 @pytest.mark.parametrize(("dtype", "name"), [(torch.bool, "Bool"), (torch.int8, "i8")], ids=["when it is added", "when it is built"])
 def test_a_refused_layer_names_itself_the_line_and_the_reason(ahead, dtype, name):
     net = Network()
-    x = net.input("x", dtype, (2, 9))
+    x = net.input("x", dtype, (2, 3))
     with net.scope("twice", "model.py:7 in forward: y = -x"):
         step = net.add(Shuffle(), x)
     net.output("y", step)
@@ -212,6 +212,14 @@ def test_weights_enter_the_key_and_names_do_not(ahead):
     assert builder.key(network("a", 1.0)) != builder.key(network("a", 2.0))
 
 
+def test_activations_of_a_number_build_side_by_side(ahead):
+    net = Network()
+    x = net.input("x", torch.float32, ())
+    for kind in (ActivationKind.GELU_ERF, ActivationKind.RELU):
+        net.output(kind.value, net.add(Activation(kind), x))
+    assert TensorRTBuilder(ahead).build(net).data.numel() > 0
+
+
 def test_weights_need_not_be_contiguous(ahead):
     net = Network()
     x = net.input("x", torch.float32, (4, 3))
@@ -223,7 +231,7 @@ def test_weights_need_not_be_contiguous(ahead):
 def test_threads_build_at_once_and_keep_their_errors_apart(ahead):
     def network(axis_dtype: torch.dtype) -> Network:
         net = Network()
-        y: Value = net.add(Shuffle(), net.input("x", torch.float32 if axis_dtype is torch.float32 else torch.int8, (2, 9)))
+        y: Value = net.add(Shuffle(), net.input("x", torch.float32 if axis_dtype is torch.float32 else torch.int8, (2, 3)))
         net.output("y", y)
         net.steps[-1] = dataclasses.replace(net.steps[-1], layer=Softmax(1))
         return net

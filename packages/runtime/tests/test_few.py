@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchkiln_core import BuildOptions, Network, Size, Value
-from torchkiln_core.layers import MatrixMultiply, Normalization, Reduce, ReduceOp, Softmax
+from torchkiln_core.layers import MatrixMultiply, MatrixOp, Normalization, Reduce, ReduceOp, Softmax
 from torchkiln_runtime import TensorRTBuilder, require_library
 from torchkiln_runtime.adapter import Definition, Replay
 
@@ -34,6 +34,11 @@ def product(net: Network, x: Value) -> Value:
     return net.add(MatrixMultiply(), x, net.constant(torch.ones(x.shape[1], 3, dtype=x.dtype), "matrix"))
 
 
+def vector_product(net: Network, x: Value) -> Value:
+    vector = net.constant(torch.ones(x.shape[1], dtype=x.dtype), "vector")
+    return net.add(MatrixMultiply(MatrixOp.NONE, MatrixOp.VECTOR), x, vector)
+
+
 FLOATING: dict[str, Write] = {
     "sum": reduced(ReduceOp.SUM),
     "sum, dropped": reduced(ReduceOp.SUM, keep_dims=False),
@@ -41,23 +46,29 @@ FLOATING: dict[str, Write] = {
     "softmax": softmax,
     "normalization": normal,
     "product": product,
+    "vector product": vector_product,
 }
 
 
 def network(write: Write, dtype: torch.dtype, shape: tuple[Size, ...], net: Network) -> Network:
-    with net.scope("layer", None):
+    with net.scope("layer", "model.py:7"):
         net.output("y", write(net, net.input("x", dtype, shape)))
     return net
 
 
-def selections(net: Network) -> int:
-    """Selections among TensorRT's layers."""
+def layers(net: Network) -> list[tuple[str, str, str]]:
+    """Type, name and place of TensorRT's layers."""
     library = require_library("tensorrt_rtx")
     definition = Definition(library, library.module.Builder(library.logger).create_network(0))
     with library.messages.collect("torchkiln.build") as log:
         Replay(definition, net, log).write()
-    layers = [definition.network.get_layer(index) for index in range(definition.network.num_layers)]
-    return sum(layer.type == library.module.LayerType.SELECT for layer in layers)
+    written = [definition.network.get_layer(index) for index in range(definition.network.num_layers)]
+    return [(layer.type.name, layer.name, layer.metadata) for layer in written]
+
+
+def selections(net: Network) -> int:
+    """Selections among TensorRT's layers."""
+    return sum(kind == "SELECT" for kind, _, _ in layers(net))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -74,6 +85,20 @@ def test_few_integers_are_kept_apart(ahead: BuildOptions, dtype: torch.dtype, op
     net = network(reduced(op), dtype, (64, 3), Network())
     assert selections(net) == 1
     assert TensorRTBuilder(ahead).build(net).outputs[0].dtype == dtype
+
+
+def test_few_of_int8_are_not(ahead: BuildOptions) -> None:
+    net = network(reduced(ReduceOp.MAX), torch.int8, (64, 3), Network())
+    assert selections(net) == 0
+    assert TensorRTBuilder(ahead).build(net).outputs[0].dtype == torch.int8
+
+
+@pytest.mark.parametrize("name", FLOATING)
+def test_all_that_is_written_of_a_layer_has_its_name_and_place(ahead: BuildOptions, name: str) -> None:
+    found = layers(network(FLOATING[name], torch.float16, (64, 3), Network()))
+    own = [(name, place) for kind, name, place in found if kind != "CONSTANT" or name.startswith("layer/")]
+    assert len({name for name, _ in own}) == len(own) > 2
+    assert all(name.startswith("layer/") and place == "model.py:7" for name, place in own)
 
 
 @pytest.mark.parametrize("size", [1, 9])

@@ -141,9 +141,7 @@ def select(net: Network, condition: Value, then: Value, otherwise: Value) -> Val
 
 
 def activation(net: Network, value: Value, kind: ActivationKind, alpha: float = 0.0, beta: float = 0.0) -> Value:
-    """An activation layer, which takes no tensor of rank 0."""
-    if value.rank == 0:
-        return reshape(net, net.add(Activation(kind, alpha, beta), reshape(net, value, (1,))), ())
+    """An activation layer, of any rank."""
     return net.add(Activation(kind, alpha, beta), value)
 
 
@@ -155,4 +153,6 @@ def truncate(net: Network, value: Value) -> Value:
 
 def as_bool(net: Network, value: Value) -> Value:
     """Whether each element is not zero; NaN is not."""
+    if value.constant is not None and value.dtype is not torch.bool:
+        return net.constant(value.constant != 0)
     return value if value.dtype is torch.bool else negated(net, equal(net, value, number(net, 0, value.dtype, value.rank)))

@@ -85,7 +85,7 @@ class Activation(Layer):
     beta: float = 0.0
 
     def run(self, input: torch.Tensor) -> torch.Tensor:
-        """``[*] -> [*]``, floating; rank 1 or more."""
+        """``[*] -> [*]``, floating."""
         floating("Activation", input)
         function = _ACTIVATIONS[self.op]
         if self.op in _IN_FLOAT32:

@@ -31,6 +31,11 @@ def along(tensor: Any, axes: Sequence[int]) -> bool:
     return -1 not in sizes and are_few([sizes[axis] for axis in axes])
 
 
+def floats_along(to: Definition, tensor: Any, axes: Sequence[int]) -> bool:
+    """The same of floating numbers."""
+    return to.library.torch_dtype(tensor.dtype).is_floating_point and along(tensor, axes)
+
+
 def apart(to: Definition, tensor: Any) -> Any:
     """``tensor``, behind a selection that always takes it."""
     dtype = to.library.torch_dtype(tensor.dtype)

@@ -26,7 +26,8 @@ def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> An
     ops = to.trt.MatrixOperation
     left, right = getattr(ops, layer.left.value), getattr(ops, layer.right.value)
     if MatrixOp.VECTOR in (layer.left, layer.right):
-        return to.network.add_matrix_multiply(a, left, b, right)
+        summed = tuple(a.shape)[-2 if layer.left is MatrixOp.TRANSPOSE else -1]
+        return _apart_if_few(to, to.network.add_matrix_multiply(a, left, b, right), (a, b), summed)
     rows, summed = tuple(a.shape)[-2:] if layer.left is MatrixOp.NONE else tuple(a.shape)[:-3:-1]
     if summed == 1:
         column, row = (_transposed(to, item) if op is MatrixOp.TRANSPOSE else item for item, op in ((a, layer.left), (b, layer.right)))
@@ -36,10 +37,13 @@ def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> An
     else:
         result = _of_one_row(to, layer, a, b)
     columns = tuple(b.shape)[-1] if layer.right is MatrixOp.NONE else tuple(b.shape)[-2]
-    static = -1 not in (*tuple(a.shape), *tuple(b.shape))
-    if result is None or not static or not are_few([summed]) or min(rows, columns) > _NARROW:
-        return result
-    return apart(to, result.get_output(0))
+    return result if min(rows, columns) > _NARROW else _apart_if_few(to, result, (a, b), summed)
+
+
+def _apart_if_few(to: Definition, product: Any, operands: tuple[Any, Any], summed: int) -> Any:
+    """The layer of a product, or where it sums few of fixed shapes its result behind a selection."""
+    static = all(-1 not in tuple(item.shape) for item in operands)
+    return apart(to, product.get_output(0)) if product is not None and static and are_few([summed]) else product
 
 
 def _of_one_row(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:

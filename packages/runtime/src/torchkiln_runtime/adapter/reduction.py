@@ -15,7 +15,10 @@ from torchkiln_runtime.adapter.definition import Definition, mask
 def reduce(to: Definition, layer: Reduce, input: Any) -> Any:
     """``IReduceLayer``, kept apart where it combines a few elements: see ``few``."""
     result = to.network.add_reduce(input, getattr(to.trt.ReduceOperation, layer.op.value), mask(layer.axes), layer.keep_dims)
-    return result if result is None or not few.along(input, layer.axes) else few.apart(to, result.get_output(0))
+    # TensorRT-RTX takes no constant of int8 that nothing dequantizes.
+    if result is None or input.dtype == to.dtype(torch.int8) or not few.along(input, layer.axes):
+        return result
+    return few.apart(to, result.get_output(0))
 
 
 def softmax(to: Definition, layer: Softmax, input: Any) -> Any:
@@ -25,7 +28,7 @@ def softmax(to: Definition, layer: Softmax, input: Any) -> Any:
     """
     if tuple(input.shape)[layer.axis] == 1:
         return to.network.add_unary(to.elementwise("SUB", input, input), to.trt.UnaryOperation.EXP)
-    if few.along(input, (layer.axis,)):
+    if few.floats_along(to, input, (layer.axis,)):
         return few.softmax(to, input, layer.axis)
     if len(input.shape) > 1:
         result = to.network.add_softmax(input)
@@ -51,7 +54,7 @@ def normalization(to: Definition, layer: Normalization, input: Any, scale: Any, 
 
     Of a few elements it is written in smaller layers: see ``few``.
     """
-    if layer.groups == 1 and few.along(input, layer.axes):
+    if layer.groups == 1 and few.floats_along(to, input, layer.axes):
         return few.normalization(to, layer, input, scale, bias)
     add = getattr(to.network, "add_normalization_v2", None)
     if add is None:

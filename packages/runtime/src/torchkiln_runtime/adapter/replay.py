@@ -113,6 +113,10 @@ WEIGHT_OPERANDS: Mapping[type[Layer], tuple[int, ...]] = types.MappingProxyType(
 """Operands that reach the writer as the tensor itself when they follow from constants."""
 
 
+_UNNAMED = "(Unnamed Layer"
+"""How TensorRT names a layer until it has a name."""
+
+
 def input_name(index: int) -> str:
     """TensorRT's name of an input; positions rather than our names, which may collide between inputs and outputs."""
     return f"input_{index}"
@@ -186,15 +190,15 @@ class Replay:
         if step.layer.bodies():
             operands.insert(0, _Bodies(self._to, self._log, step, tuple(value in self._needed for value in step.outputs)))
         self._log.errors.clear()
+        written = self._to.network.num_layers
         try:
             result = writer(self._to, step.layer, *operands)
             if result is None:
                 raise self._refusal(step)
+            self._name(step, written)
             is_layer = not isinstance(result, tuple) and hasattr(result, "num_outputs")
             if is_layer:
                 result.name = step.name
-                if step.where:
-                    result.metadata = step.where
                 tensors = tuple(result.get_output(index) for index in range(result.num_outputs))
             else:
                 tensors = result if isinstance(result, tuple) else (result,)
@@ -205,6 +209,14 @@ class Replay:
                 self._tensors[value] = tensor
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             raise self._refusal(step, error) from error
+
+    def _name(self, step: Step, first: int) -> None:
+        """Gives the layers from ``first`` on, all of which stand for this one, its name and place, but those of bodies."""
+        layers = [self._to.network.get_layer(index) for index in range(first, self._to.network.num_layers)]
+        for position, layer in enumerate(item for item in layers if item.name.startswith(_UNNAMED)):
+            layer.name = f"{step.name}:{position}"
+            if step.where:
+                layer.metadata = step.where
 
     def _operand(self, step: Step, index: int, value: Value | None) -> Any:
         if value is None:
