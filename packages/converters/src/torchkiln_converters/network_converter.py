@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from torchkiln_converters.arrival import NotStatic
+from torchkiln_converters.decided import write_decided
 from torchkiln_converters.folding import fold_channel_scales
 from torchkiln_converters.registry import ConverterRegistry
 from torchkiln_converters.simplify import simplify
@@ -37,6 +38,7 @@ class NetworkConverter:
         network = _Conversion(self.registry, segment, program).run()
         fold_channel_scales(network)
         pool_unrounded(network)
+        write_decided(network)
         simplify(network)
         return network
 

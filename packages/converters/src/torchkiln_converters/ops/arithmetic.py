@@ -13,7 +13,6 @@ from torchkiln_converters.writing.values import (
     cast,
     compute_dtype,
     elementwise,
-    logic,
     mul,
     number,
     operand,
@@ -48,7 +47,7 @@ def _sums_once(call: OpCall) -> bool:
 def add_tensor(net: Network, self: Operand, other: Operand, alpha: Scalar, result: Result) -> Value:
     """``add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1)``; of bools, whether one of them holds."""
     if result.dtype is torch.bool:
-        return logic(net, ElementwiseOp.OR, self, other)
+        return apply(net, ElementwiseOp.OR, self, other, result)
     return _sum(net, ElementwiseOp.SUM, self, other, alpha, result)
 
 
@@ -67,9 +66,8 @@ def rsub(net: Network, self: Operand, other: Operand, alpha: Scalar, result: Res
 @converter((aten.mul.Tensor, aten.mul.Scalar), Support())
 def mul_tensor(net: Network, self: Operand, other: Operand, result: Result) -> Value:
     """``mul.Tensor(Tensor self, Tensor other)``; of bools, their conjunction."""
-    if result.dtype is torch.bool:
-        return logic(net, ElementwiseOp.AND, self, other)
-    return apply(net, ElementwiseOp.PROD, self, other, result)
+    op = ElementwiseOp.AND if result.dtype is torch.bool else ElementwiseOp.PROD
+    return apply(net, op, self, other, result)
 
 
 @converter((aten.div.Tensor, aten.div.Scalar), Support(results=FLOATS))

@@ -11,7 +11,7 @@ from torchkiln_converters.arrival import Operand, Result
 from torchkiln_converters.converter import Converter, converter
 from torchkiln_converters.support import NUMBERS, Support
 from torchkiln_converters.writing.extremes import extreme, extreme_number
-from torchkiln_converters.writing.values import cast, logic
+from torchkiln_converters.writing.values import cast, elementwise
 from torchkiln_core import Network, Value
 from torchkiln_core.layers import ElementwiseOp
 
@@ -22,7 +22,7 @@ _OF_BOOLS = {ElementwiseOp.MAX: ElementwiseOp.OR, ElementwiseOp.MIN: Elementwise
 def _either(target: OpOverload[..., Any], op: ElementwiseOp) -> Converter[...]:
     def function(net: Network, self: Value, other: Value, result: Result) -> Value:
         left, right = cast(net, self, result.dtype), cast(net, other, result.dtype)
-        return logic(net, _OF_BOOLS[op], left, right) if result.dtype is torch.bool else extreme(net, op, left, right)
+        return elementwise(net, _OF_BOOLS[op], left, right) if result.dtype is torch.bool else extreme(net, op, left, right)
 
     function.__name__ = "maximum" if op is ElementwiseOp.MAX else "minimum"
     return converter(target)(function)
@@ -31,7 +31,7 @@ def _either(target: OpOverload[..., Any], op: ElementwiseOp) -> Converter[...]:
 def _ignoring_nan(target: OpOverload[..., Any], op: ElementwiseOp) -> Converter[...]:
     def function(net: Network, self: Value, other: Value, result: Result) -> Value:
         left, right = cast(net, self, result.dtype), cast(net, other, result.dtype)
-        return logic(net, _OF_BOOLS[op], left, right) if result.dtype is torch.bool else extreme_number(net, op, left, right)
+        return elementwise(net, _OF_BOOLS[op], left, right) if result.dtype is torch.bool else extreme_number(net, op, left, right)
 
     function.__name__ = "fmax" if op is ElementwiseOp.MAX else "fmin"
     return converter(target)(function)

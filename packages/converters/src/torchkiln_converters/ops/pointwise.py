@@ -16,7 +16,6 @@ from torchkiln_converters.writing.values import (
     cast,
     elementwise,
     equal,
-    logic,
     mul,
     negated,
     number,
@@ -205,7 +204,7 @@ COMPARISONS = (
 
 def _logical(target: OpOverload[..., Any], op: ElementwiseOp) -> Converter[...]:
     def function(net: Network, self: Value, other: Value) -> Value:
-        return logic(net, op, as_bool(net, self), as_bool(net, other))
+        return elementwise(net, op, as_bool(net, self), as_bool(net, other))
 
     function.__name__ = f"logical_{op.name.lower()}"
     return converter(target, Support())(function)
@@ -213,7 +212,7 @@ def _logical(target: OpOverload[..., Any], op: ElementwiseOp) -> Converter[...]:
 
 def _bitwise(targets: tuple[OpOverload[..., Any], ...], op: ElementwiseOp) -> Converter[...]:
     def function(net: Network, self: Operand, other: Operand) -> Value:
-        return logic(net, op, self, other)
+        return elementwise(net, op, operand(net, self, torch.bool), operand(net, other, torch.bool))
 
     function.__name__ = f"bitwise_{op.name.lower()}"
     return converter(targets, Support(dtypes=BOOLS, results=BOOLS))(function)

@@ -111,29 +111,6 @@ def negated(net: Network, condition: Value) -> Value:
     return net.add(Unary(UnaryOp.NOT), condition)
 
 
-_DECISIVE = {ElementwiseOp.OR: True, ElementwiseOp.AND: False}
-"""What an operand must be for the result to be the same, whatever the other one is."""
-
-
-def logic(net: Network, op: ElementwiseOp, left: Operand, right: Operand) -> Value:
-    """``AND``, ``OR`` or ``XOR`` of conditions and truth values, of any ranks.
-
-    Where a constant operand decides, the result is made of the other one all the same: of a condition that TensorRT-RTX 1.6 knows
-    beforehand to be one value it leaves the last elements unwritten (static shapes, seen on an H200).
-    """
-    first, second = operand(net, left, torch.bool), operand(net, right, torch.bool)
-    for value, other in ((first, second), (second, first)):
-        if op in _DECISIVE and _is_everywhere(other, _DECISIVE[op]):
-            opposite = ElementwiseOp.AND if op is ElementwiseOp.OR else ElementwiseOp.OR
-            return elementwise(net, opposite, elementwise(net, op, value, negated(net, value)), other)
-    return elementwise(net, op, first, second)
-
-
-def _is_everywhere(value: Value, truth: bool) -> bool:
-    """Whether it is a constant with no other element."""
-    return value.constant is not None and bool((value.constant == truth).all())
-
-
 def select(net: Network, condition: Value, then: Value, otherwise: Value) -> Value:
     """``then`` where ``condition``, else ``otherwise``; any ranks."""
     rank = max(condition.rank, then.rank, otherwise.rank)
@@ -153,6 +130,4 @@ def truncate(net: Network, value: Value) -> Value:
 
 def as_bool(net: Network, value: Value) -> Value:
     """Whether each element is not zero; NaN is not."""
-    if value.constant is not None and value.dtype is not torch.bool:
-        return net.constant(value.constant != 0)
     return value if value.dtype is torch.bool else negated(net, equal(net, value, number(net, 0, value.dtype, value.rank)))
