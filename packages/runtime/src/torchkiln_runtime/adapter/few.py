@@ -3,7 +3,8 @@
 Where the result of such a layer meets the elements that it combined, and a reduction over another axis follows, TensorRT-RTX 1.6 makes one
 kernel of all three, which computes wrong numbers: of ``(x - x.mean(1, keepdim=True)).sum()`` for ``x`` of ``[N, 2]`` to ``[N, 4]``, of a
 softmax, a norm or a product with a narrow matrix up to ``[N, 6]`` (static shapes, all dtypes, seen on an H200). A selection on the way of
-what was combined keeps it from that, where a reshape or slices in place of the reduction do not.
+what was combined keeps it from that, where a reshape or slices in place of the reduction do not. Right without it were maxima, group
+norms, ``IEinsumLayer``, convolutions, and everything in dynamic shapes.
 """
 
 from __future__ import annotations
