@@ -51,9 +51,8 @@ def _over_dtypes(case: OpCase) -> Iterator[OpCase]:
 
 
 def _is_transposed_3d(case: OpCase) -> bool:
-    """Whether it is a transposed convolution of three dimensions, which is refused in bfloat16."""
-    transposed = case.op is _aten.conv_transpose3d.input or (case.op is _aten.convolution.default and case.args[6])
-    return transposed and case.args[0].dim() == 5
+    """Whether it is a transposed ``convolution`` of three dimensions, which a rule refuses in bfloat16."""
+    return case.op is _aten.convolution.default and case.args[6] and case.args[0].dim() == 5
 
 
 CASES = list(_tables())

@@ -34,10 +34,13 @@ def _strided_or_dilated(call: OpCall) -> bool:
     return all(step == 1 for step in call.arguments["stride"]) or all(step == 1 for step in call.arguments["dilation"])
 
 
+_TRANSPOSED_3D = FLOATS - {torch.bfloat16}
+"""TensorRT-RTX 1.6 on sm_90 has no kernel of a transposed 3-d convolution in bfloat16, nor of one in float32 between casts."""
+
+
 def _has_a_kernel(call: OpCall) -> bool:
-    """TensorRT-RTX 1.6 on sm_90 has none of a transposed 3-d convolution in bfloat16, nor of one in float32 between casts."""
     input = fake(call, "input")
-    return not call.arguments.get("transposed", True) or input.dtype is not torch.bfloat16 or input.dim() < 5
+    return not call.arguments["transposed"] or input.dim() < 5 or input.dtype in _TRANSPOSED_3D
 
 
 def _at(values: list[int], dim: int) -> int:
@@ -48,8 +51,8 @@ _ONE_DTYPE = same_dtype("input", "weight", "bias")
 _TRANSPOSED = (
     Requires("padding >= output_padding", _padding_covers_output),
     Requires("a stride of 1 or a dilation of 1", _strided_or_dilated),
-    Requires("float32 or float16 in three dimensions", _has_a_kernel),
 )
+_KERNEL = Requires("float32 or float16 to transpose in three dimensions: TensorRT has no kernel in bfloat16", _has_a_kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def _write_transposed(
 
 @converter(
     aten.convolution.default,
-    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, *_TRANSPOSED)),
+    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, *_TRANSPOSED, _KERNEL)),
 )
 def convolution(
     net: Network,
@@ -118,9 +121,9 @@ def convolution(
 
 
 # Composite operators, kept whole: PyTorch's kernels decide on a backend by the batch size, which decomposing would have to guard on.
-def _by_rank(rank: int) -> Support:
+def _by_rank(rank: int, dtypes: frozenset[torch.dtype] = FLOATS) -> Support:
     """With a batch; PyTorch adds one to a lone example by decomposition."""
-    return Support(dtypes=FLOATS, ranks=range(rank, rank + 1), rules=(_ONE_DTYPE,))
+    return Support(dtypes=dtypes, ranks=range(rank, rank + 1), rules=(_ONE_DTYPE,))
 
 
 def _conv(
@@ -183,7 +186,7 @@ conv2d_named = converter(aten.conv2d.padding, _by_rank(4).requiring(_STATIC_KERN
 conv3d_named = converter(aten.conv3d.padding, _by_rank(5).requiring(_STATIC_KERNEL))(_conv_named)
 conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(*_TRANSPOSED))(_conv_transpose)
 conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(*_TRANSPOSED))(_conv_transpose)
-conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5).requiring(*_TRANSPOSED))(_conv_transpose)
+conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5, _TRANSPOSED_3D).requiring(*_TRANSPOSED))(_conv_transpose)
 
 
 @converter(

@@ -21,15 +21,15 @@ from torchkiln_runtime.adapter.definition import Definition, mask
 _MOST = 8
 
 
-def are_few(sizes: Sequence[int]) -> bool:
-    """Whether so many elements are combined, and more than one; of -1, a size that is not known yet, kernels are right."""
-    return -1 not in sizes and 1 < math.prod(sizes) <= _MOST
+def are_few(count: int) -> bool:
+    """Whether so many elements are combined, and more than one."""
+    return 1 < count <= _MOST
 
 
 def along(tensor: Any, axes: Sequence[int]) -> bool:
     """Whether a layer over these axes of a tensor of fixed shape combines a few elements."""
     sizes = tuple(tensor.shape)
-    return -1 not in sizes and are_few([sizes[axis] for axis in axes])
+    return -1 not in sizes and are_few(math.prod(sizes[axis] for axis in axes))
 
 
 def floats_along(to: Definition, tensor: Any, axes: Sequence[int]) -> bool:

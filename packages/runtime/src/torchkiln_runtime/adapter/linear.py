@@ -23,36 +23,39 @@ def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> An
     Of attention with one query or one key, followed by elementwise layers, TensorRT-RTX 1.6 computes one element of each row and leaves
     the others unwritten (seen on an H200), unless it is written so. Sums of few products are kept apart: see ``few``.
     """
-    ops = to.trt.MatrixOperation
-    left, right = getattr(ops, layer.left.value), getattr(ops, layer.right.value)
     if MatrixOp.VECTOR in (layer.left, layer.right):
         summed = tuple(a.shape)[-2 if layer.left is MatrixOp.TRANSPOSE else -1]
-        return _apart_if_few(to, to.network.add_matrix_multiply(a, left, b, right), (a, b), summed)
+        return _apart_if_few(to, _product(to, layer, a, b), (a, b), summed)
     rows, summed = tuple(a.shape)[-2:] if layer.left is MatrixOp.NONE else tuple(a.shape)[:-3:-1]
     if summed == 1:
         column, row = (_transposed(to, item) if op is MatrixOp.TRANSPOSE else item for item, op in ((a, layer.left), (b, layer.right)))
         return to.network.add_elementwise(column, row, to.trt.ElementWiseOperation.PROD)
     if rows != 1 or all(size == 1 for item in (a, b) for size in tuple(item.shape)[:-2]):
-        result = to.network.add_matrix_multiply(a, left, b, right)
+        result = _product(to, layer, a, b)
     else:
         result = _of_one_row(to, layer, a, b)
     columns = tuple(b.shape)[-1] if layer.right is MatrixOp.NONE else tuple(b.shape)[-2]
     return result if min(rows, columns) > _NARROW else _apart_if_few(to, result, (a, b), summed)
 
 
+def _product(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
+    """``IMatrixMultiplyLayer``."""
+    ops = to.trt.MatrixOperation
+    return to.network.add_matrix_multiply(a, getattr(ops, layer.left.value), b, getattr(ops, layer.right.value))
+
+
 def _apart_if_few(to: Definition, product: Any, operands: tuple[Any, Any], summed: int) -> Any:
     """The layer of a product, or where it sums few of fixed shapes its result behind a selection."""
     static = all(-1 not in tuple(item.shape) for item in operands)
-    return apart(to, product.get_output(0)) if product is not None and static and are_few([summed]) else product
+    return apart(to, product.get_output(0)) if product is not None and static and are_few(summed) else product
 
 
 def _of_one_row(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
     """The first row of a product of two equal ones."""
-    ops = to.trt.MatrixOperation
     rank = len(a.shape)
     doubled = to.network.add_concatenation([a, a])
     doubled.axis = rank - 2 if layer.left is MatrixOp.NONE else rank - 1
-    product = to.network.add_matrix_multiply(doubled.get_output(0), getattr(ops, layer.left.value), b, getattr(ops, layer.right.value))
+    product = _product(to, layer, doubled.get_output(0), b)
     return None if product is None else to.network.add_gather(product.get_output(0), to.constant(torch.tensor([0])), rank - 2)
 
 
