@@ -87,9 +87,9 @@ def test_few_integers_are_kept_apart(ahead: BuildOptions, dtype: torch.dtype, op
     assert TensorRTBuilder(ahead).build(net).outputs[0].dtype == dtype
 
 
-def test_few_of_int8_are_not(ahead: BuildOptions) -> None:
+def test_few_of_int8_are_kept_apart(ahead: BuildOptions) -> None:
     net = network(reduced(ReduceOp.MAX), torch.int8, (64, 3), Network())
-    assert selections(net) == 0
+    assert selections(net) == 1
     assert TensorRTBuilder(ahead).build(net).outputs[0].dtype == torch.int8
 
 

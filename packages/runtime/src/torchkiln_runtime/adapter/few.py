@@ -2,9 +2,10 @@
 
 Where the result of such a layer meets the elements that it combined, and a reduction over another axis follows, TensorRT-RTX 1.6 makes one
 kernel of all three, which computes wrong numbers: of ``(x - x.mean(1, keepdim=True)).sum()`` for ``x`` of ``[N, 2]`` to ``[N, 4]``, of a
-softmax, a norm or a product with a narrow matrix up to ``[N, 6]`` (static shapes, all dtypes, seen on an H200). A selection on the way of
-what was combined keeps it from that, where a reshape or slices in place of the reduction do not. Right without it were maxima, group
-norms, ``IEinsumLayer``, convolutions, and everything in dynamic shapes.
+softmax, a norm or a product with a narrow matrix up to ``[N, 6]`` (static shapes, all dtypes, seen on an H200). Perhaps it sums them as
+slices: see ``parts``. A selection on the way of what was combined keeps it from that, as long as its rank has not changed before; a reshape
+or slices in place of the reduction do not. Right without it were maxima that keep their rank, group norms, ``IEinsumLayer``, convolutions,
+and everything in dynamic shapes.
 """
 
 from __future__ import annotations
@@ -40,9 +41,17 @@ def floats_along(to: Definition, tensor: Any, axes: Sequence[int]) -> bool:
 def apart(to: Definition, tensor: Any) -> Any:
     """``tensor``, behind a selection that always takes it."""
     dtype = to.library.torch_dtype(tensor.dtype)
+    if dtype in (torch.bool, torch.int8):
+        # TensorRT does not compare conditions, and takes no constant of int8 that nothing dequantizes.
+        return to.cast(apart(to, to.cast(tensor, to.dtype(torch.int32))), tensor.dtype)
     least = float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
     bound = to.constant(torch.full((1,) * len(tuple(tensor.shape)), least, dtype=dtype))
     return to.network.add_select(to.elementwise("GREATER", bound, tensor), bound, tensor).get_output(0)
+
+
+def without(to: Definition, tensor: Any, axes: Sequence[int]) -> Any:
+    """``tensor`` without these axes, of size 1; what ``apart`` does would not hold behind it."""
+    return to.reshape(tensor, [size for axis, size in enumerate(tuple(tensor.shape)) if axis not in axes])
 
 
 def softmax(to: Definition, tensor: Any, axis: int) -> Any:

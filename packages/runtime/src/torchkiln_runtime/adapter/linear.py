@@ -9,7 +9,7 @@ import torch
 from torchkiln_core import BuildError
 from torchkiln_core.layers import Convolution, Deconvolution, Einsum, MatrixMultiply, MatrixOp, Pooling
 from torchkiln_runtime.adapter.definition import Definition
-from torchkiln_runtime.adapter.few import apart, are_few
+from torchkiln_runtime.adapter.few import apart, are_few, without
 
 Kernel = Any | torch.Tensor
 """A computed kernel or bias is an ``ITensor``, a constant one the tensor itself: TensorRT takes those as weights of the layer."""
@@ -25,7 +25,7 @@ def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> An
     """
     if MatrixOp.VECTOR in (layer.left, layer.right):
         summed = tuple(a.shape)[-2 if layer.left is MatrixOp.TRANSPOSE else -1]
-        return _apart_if_few(to, _product(to, layer, a, b), (a, b), summed)
+        return _of_few_by_vector(to, layer, a, b) if _are_few((a, b), summed) else _product(to, layer, a, b)
     rows, summed = tuple(a.shape)[-2:] if layer.left is MatrixOp.NONE else tuple(a.shape)[:-3:-1]
     if summed == 1:
         column, row = (_transposed(to, item) if op is MatrixOp.TRANSPOSE else item for item, op in ((a, layer.left), (b, layer.right)))
@@ -35,7 +35,8 @@ def matrix_multiply(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> An
     else:
         result = _of_one_row(to, layer, a, b)
     columns = tuple(b.shape)[-1] if layer.right is MatrixOp.NONE else tuple(b.shape)[-2]
-    return result if min(rows, columns) > _NARROW else _apart_if_few(to, result, (a, b), summed)
+    is_apart = result is not None and min(rows, columns) <= _NARROW and _are_few((a, b), summed)
+    return apart(to, result.get_output(0)) if is_apart else result
 
 
 def _product(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
@@ -44,10 +45,22 @@ def _product(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
     return to.network.add_matrix_multiply(a, getattr(ops, layer.left.value), b, getattr(ops, layer.right.value))
 
 
-def _apart_if_few(to: Definition, product: Any, operands: tuple[Any, Any], summed: int) -> Any:
-    """The layer of a product, or where it sums few of fixed shapes its result behind a selection."""
-    static = all(-1 not in tuple(item.shape) for item in operands)
-    return apart(to, product.get_output(0)) if product is not None and static and are_few(summed) else product
+def _are_few(operands: tuple[Any, Any], summed: int) -> bool:
+    """Whether a product of fixed shapes sums a few elements."""
+    return are_few(summed) and all(-1 not in tuple(item.shape) for item in operands)
+
+
+def _of_few_by_vector(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:
+    """A product with vectors as one with matrices, of one row on the left and one column on the right, so that its rank stays."""
+    left, right, axes = layer.left, layer.right, []
+    if left is MatrixOp.VECTOR:
+        a, left = to.reshape(a, (*tuple(a.shape)[:-1], 1, tuple(a.shape)[-1])), MatrixOp.NONE
+        axes.append(-2)
+    if right is MatrixOp.VECTOR:
+        b, right = to.reshape(b, (*tuple(b.shape), 1)), MatrixOp.NONE
+        axes.append(-1)
+    kept = matrix_multiply(to, MatrixMultiply(left, right), a, b)
+    return without(to, kept, [len(tuple(kept.shape)) + axis for axis in axes])
 
 
 def _of_one_row(to: Definition, layer: MatrixMultiply, a: Any, b: Any) -> Any:

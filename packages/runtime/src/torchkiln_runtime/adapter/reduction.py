@@ -14,11 +14,13 @@ from torchkiln_runtime.adapter.definition import Definition, mask
 
 def reduce(to: Definition, layer: Reduce, input: Any) -> Any:
     """``IReduceLayer``, kept apart where it combines a few elements: see ``few``."""
-    result = to.network.add_reduce(input, getattr(to.trt.ReduceOperation, layer.op.value), mask(layer.axes), layer.keep_dims)
-    # TensorRT-RTX takes no constant of int8 that nothing dequantizes.
-    if result is None or input.dtype == to.dtype(torch.int8) or not few.along(input, layer.axes):
+    is_apart = few.along(input, layer.axes)
+    op = getattr(to.trt.ReduceOperation, layer.op.value)
+    result = to.network.add_reduce(input, op, mask(layer.axes), layer.keep_dims or is_apart)
+    if result is None or not is_apart:
         return result
-    return few.apart(to, result.get_output(0))
+    kept = few.apart(to, result.get_output(0))
+    return kept if layer.keep_dims else few.without(to, kept, layer.axes)
 
 
 def softmax(to: Definition, layer: Softmax, input: Any) -> Any:

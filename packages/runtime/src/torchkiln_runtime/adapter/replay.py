@@ -63,6 +63,8 @@ from torchkiln_runtime.adapter import (
     shape,
 )
 from torchkiln_runtime.adapter.definition import Definition
+from torchkiln_runtime.adapter.few import apart
+from torchkiln_runtime.adapter.parts import Parts
 from torchkiln_runtime.library import Collection
 
 WRITERS: Mapping[type[Layer], Callable[..., Any]] = types.MappingProxyType(
@@ -143,6 +145,7 @@ class Replay:
         self._tensors: dict[Value, Any] = {}
         self._constants = {step.outputs[0]: step for step in network.steps if isinstance(step.layer, Constant)}
         self._known = ConstantValues(network)
+        self._parts = Parts(network)
         self._needed = self._find_needed()
 
     def write(self) -> None:
@@ -192,6 +195,8 @@ class Replay:
         self._log.errors.clear()
         written = self._to.network.num_layers
         try:
+            for index in self._parts.broadcast(step, operands):
+                operands[index] = apart(self._to, operands[index])
             result = writer(self._to, step.layer, *operands)
             if result is None:
                 raise self._refusal(step)

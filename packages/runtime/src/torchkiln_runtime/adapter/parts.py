@@ -1,0 +1,70 @@
+"""Parts of a tensor that are broadcast, kept out of the kernels of what follows.
+
+Where a part that begins at the first element, such as ``x[:, :1]``, is broadcast against the tensor that it was taken from, and a reduction
+follows, TensorRT-RTX 1.6 makes one kernel of it, which computes wrong numbers: of ``(x - x[:, :1]).sum(0)`` for ``x`` of any size (static
+shapes, all dtypes, seen on an H200), also with elementwise layers between the part and its broadcast. A selection on the part keeps it from
+that. Right without it were dynamic shapes, and in place of the reduction products, convolutions, pools, running sums and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchkiln_core import Network, Size, Step, Value
+from torchkiln_core.layers import (
+    Activation,
+    Cast,
+    Concatenation,
+    Elementwise,
+    MatrixMultiply,
+    ParametricRelu,
+    Select,
+    Shuffle,
+    Slice,
+    Unary,
+)
+
+_BROADCASTING = (Elementwise, ParametricRelu, Select)
+_FOLLOWING = (*_BROADCASTING, Activation, Cast, Concatenation, Shuffle, Slice, Unary)
+
+
+class Parts:
+    """The values of a network that are parts of tensors, or follow from some element by element.
+
+    Args:
+        network: The record.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._values: set[Value] = set()
+        for step in network.steps:
+            if isinstance(step.layer, _FOLLOWING) and (_takes_part(step) or not self._values.isdisjoint(step.inputs)):
+                self._values.update(step.outputs)
+
+    def broadcast(self, step: Step, operands: Sequence[Any]) -> list[int]:
+        """Which operands of a step, given as ``ITensor``, are such parts of fixed shapes and are broadcast by it."""
+        if not isinstance(step.layer, (*_BROADCASTING, Concatenation, MatrixMultiply)) or self._values.isdisjoint(step.inputs):
+            return []
+        shapes = [tuple(operand.shape) for operand in operands]
+        if any(-1 in shape for shape in shapes):
+            return []
+        parts = [index for index, value in enumerate(step.inputs) if value in self._values]
+        if isinstance(step.layer, Concatenation):
+            # Of equal operands TensorRT makes one that it broadcasts.
+            single = [index for index in parts if shapes[index][step.layer.axis] == 1]
+            return single if len(single) > 1 else []
+        if isinstance(step.layer, MatrixMultiply):
+            # Where one element is summed it becomes a broadcast product.
+            return [index for index in parts if 1 in shapes[index][-2:]]
+        result = [max(sizes) for sizes in zip(*shapes, strict=True)]
+        return [index for index in parts if any(size < full for size, full in zip(shapes[index], result, strict=True))]
+
+
+def _takes_part(step: Step) -> bool:
+    source = step.inputs[0]
+    return isinstance(step.layer, Slice) and source is not None and any(map(_is_less, step.outputs[0].shape, source.shape))
+
+
+def _is_less(size: Size, whole: Size) -> bool:
+    return size < whole if isinstance(size, int) and isinstance(whole, int) else size != whole
