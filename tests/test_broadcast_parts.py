@@ -55,6 +55,8 @@ PARTS: dict[str, Callable[[T, T], T]] = {
     "exponential": lambda x, _: x * torch.exp(first(x)),
     "rounded": lambda x, _: x - first(x).half().to(x.dtype),
     "joined": lambda x, _: x - torch.cat([first(x)] * x.shape[1], 1),
+    "joined, scaled": lambda x, _: x[:, :2] - torch.cat([first(x), first(x) * 2], 1),
+    "stacked": lambda x, _: x[:, :2] * torch.stack([x[:, 0], x[:, 0]], 1),
     "repeated": lambda x, _: x - first(x).repeat(1, x.shape[1]),
     "expanded": lambda x, _: x - first(x).expand_as(x),
     "multiplied by ones": lambda x, _: x - first(x) @ torch.ones(1, x.shape[1], dtype=x.dtype, device=x.device),

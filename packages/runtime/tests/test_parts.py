@@ -43,9 +43,12 @@ def difference(net: Network, x: Value, part: Value) -> Value:
     return net.add(Elementwise(ElementwiseOp.SUB), x, part)
 
 
+def row(net: Network, x: Value) -> Value:
+    return net.add(Slice((0, 0), (1, 4), (1, 1)), x)
+
+
 def of_rows(net: Network, x: Value) -> Value:
-    row = net.add(Shuffle(None, (1, 4), None), net.add(Slice((0, 0), (1, 4), (1, 1)), x))
-    return difference(net, x, row)
+    return difference(net, x, net.add(Shuffle(None, (1, 4), None), row(net, x)))
 
 
 def chosen(net: Network, x: Value) -> Value:
@@ -77,6 +80,8 @@ TOGETHER: dict[str, Write] = {
     "not broadcast": lambda net, x: difference(net, window(net, x, 0, 2), window(net, x, 2, 2)),
     "mean": lambda net, x: difference(net, x, net.add(Reduce(ReduceOp.AVG, (0,), True), x)),
     "bias": lambda net, x: difference(net, x, net.constant(torch.ones(1, 4, dtype=x.dtype), "bias")),
+    "part of a constant": lambda net, x: difference(net, x, column(net, net.constant(torch.rand(64, 4, dtype=x.dtype), "table"))),
+    "two columns joined": lambda net, x: net.add(Concatenation(1), column(net, x), column(net, x, 1)),
     "joined with all": lambda net, x: net.add(Concatenation(1), column(net, x), x),
 }
 

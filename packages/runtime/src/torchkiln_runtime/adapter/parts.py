@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchkiln_core import Network, Size, Step, Value
+from torchkiln_core import ConstantValues, Network, Size, Step, Value
 from torchkiln_core.layers import (
     Activation,
     Cast,
     Concatenation,
     Elementwise,
     MatrixMultiply,
+    MatrixOp,
     ParametricRelu,
     Select,
     Shuffle,
@@ -30,35 +31,38 @@ _FOLLOWING = (*_BROADCASTING, Activation, Cast, Concatenation, Shuffle, Slice, U
 
 
 class Parts:
-    """The values of a network that are parts of tensors, or follow from some element by element.
+    """The values of a network that are parts of tensors, or follow from some element by element, but for constants.
 
     Args:
         network: The record.
+        known: Its constants.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, known: ConstantValues) -> None:
         self._values: set[Value] = set()
         for step in network.steps:
-            if isinstance(step.layer, _FOLLOWING) and (_takes_part(step) or not self._values.isdisjoint(step.inputs)):
+            follows = isinstance(step.layer, _FOLLOWING) and not known.knows(step.outputs[0])
+            if follows and (_takes_part(step) or not self._values.isdisjoint(step.inputs)):
                 self._values.update(step.outputs)
 
     def broadcast(self, step: Step, operands: Sequence[Any]) -> list[int]:
         """Which operands of a step, given as ``ITensor``, are such parts of fixed shapes and are broadcast by it."""
-        if not isinstance(step.layer, (*_BROADCASTING, Concatenation, MatrixMultiply)) or self._values.isdisjoint(step.inputs):
+        parts = [index for index, value in enumerate(step.inputs) if value in self._values]
+        if not parts or not isinstance(step.layer, (*_BROADCASTING, Concatenation, MatrixMultiply)):
             return []
         shapes = [tuple(operand.shape) for operand in operands]
         if any(-1 in shape for shape in shapes):
             return []
-        parts = [index for index, value in enumerate(step.inputs) if value in self._values]
-        if isinstance(step.layer, Concatenation):
-            # Of equal operands TensorRT makes one that it broadcasts.
-            single = [index for index in parts if shapes[index][step.layer.axis] == 1]
-            return single if len(single) > 1 else []
-        if isinstance(step.layer, MatrixMultiply):
-            # Where one element is summed it becomes a broadcast product.
-            return [index for index in parts if 1 in shapes[index][-2:]]
-        result = [max(sizes) for sizes in zip(*shapes, strict=True)]
-        return [index for index in parts if any(size < full for size, full in zip(shapes[index], result, strict=True))]
+        match step.layer:
+            case Concatenation(axis=axis):
+                # Of one element that is repeated TensorRT makes one that it broadcasts.
+                return [index for index in parts if shapes[index][axis] == 1 and step.inputs.count(step.inputs[index]) > 1]
+            case MatrixMultiply(left=left):
+                # Where it sums one element it is written as a product that broadcasts.
+                return parts if shapes[0][-2 if left is MatrixOp.TRANSPOSE else -1] == 1 else []
+            case _:
+                result = [max(sizes) for sizes in zip(*shapes, strict=True)]
+                return [index for index in parts if any(size < full for size, full in zip(shapes[index], result, strict=True))]
 
 
 def _takes_part(step: Step) -> bool:

@@ -145,7 +145,7 @@ class Replay:
         self._tensors: dict[Value, Any] = {}
         self._constants = {step.outputs[0]: step for step in network.steps if isinstance(step.layer, Constant)}
         self._known = ConstantValues(network)
-        self._parts = Parts(network)
+        self._parts = Parts(network, self._known)
         self._needed = self._find_needed()
 
     def write(self) -> None:
