@@ -19,6 +19,7 @@ from torchkiln_runtime.inputs import ALIGNMENT, StaticInputs, check_inputs
 from torchkiln_runtime.library import Library
 from torchkiln_runtime.ones import Ones
 from torchkiln_runtime.replays import Replays, ReplaysByShapes
+from torchkiln_runtime.results import ResultForm
 from torchkiln_runtime.runtime_cache import RuntimeCacheFile
 from torchkiln_runtime.scratch import Scratch, scratch_of
 from torchkiln_runtime.shapes import Range, ShapeRules, Shapes
@@ -109,11 +110,11 @@ class TensorRTEngine:
         ones = Ones(plan.inputs, plan.symbols, ranges, plan.inner_sizes if specialized else ())
         self._needs_general = functools.lru_cache(maxsize=1024)(ones.among)
         rules = ShapeRules(plan.inputs, plan.outputs, plan.symbols, ranges)
-        self._output_shapes = functools.lru_cache(maxsize=1024)(rules.output_shapes)
+        dtypes = tuple(binding.dtype for binding in plan.outputs)
+        self._results_at = functools.lru_cache(maxsize=1024)(lambda shapes: ResultForm.of(rules.output_shapes(shapes), dtypes))
         self._factory = ContextFactory(plan, library, engine, cache, settings)
-        self._dtypes = tuple(binding.dtype for binding in plan.outputs)
         self._static = StaticInputs.of(plan.inputs, device)
-        self._static_output_shapes = () if self._static is None else rules.output_shapes(self._static.shapes)
+        self._static_results = ResultForm((), ()) if self._static is None else self._results_at(self._static.shapes)
         self._graphs = settings.cuda_graphs == "auto"
         # A graph of ours would run on with general kernels when those for its sizes are ready.
         self._replays = self._graphs and (self._static is not None or settings.specialization != "lazy")
@@ -135,18 +136,18 @@ class TensorRTEngine:
             InternalError: TensorRT fails, or contradicts the record.
         """
         if self._static is not None and (sources := self._static.addresses(inputs)) is not None:
-            shapes, output_shapes = self._static.shapes, self._static_output_shapes
+            shapes, results = self._static.shapes, self._static_results
         else:
             check_inputs(self.inputs, inputs, self.device)
             shapes = tuple([tuple(tensor.shape) for tensor in inputs])
-            output_shapes = self._output_shapes(shapes)
+            results = self._results_at(shapes)
             # Lives until the run is enqueued: torch may give the memory of a copy to what is enqueued behind it only.
             ready = [_ready(tensor) for tensor in inputs]
             sources = [tensor.data_ptr() or self._nothing_address for tensor in ready]
-        if torch.cuda.current_device() == self.device.index:
-            return self._run(sources, shapes, output_shapes)
+        if torch._C._cuda_getDevice() == self.device.index:
+            return self._run(sources, shapes, results)
         with torch.cuda.device(self.device):
-            return self._run(sources, shapes, output_shapes)
+            return self._run(sources, shapes, results)
 
     @property
     def in_captured_graphs(self) -> bool:
@@ -167,9 +168,9 @@ class TensorRTEngine:
             self(*(torch.zeros(shape, dtype=dtype, device=self.device) for dtype, shape in self._static.expected))
             stream.synchronize()
 
-    def _run(self, sources: list[int], shapes: Shapes, output_shapes: Shapes) -> tuple[torch.Tensor, ...]:
-        device, nothing = self.device, self._nothing_address
-        outputs = tuple([torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(output_shapes, self._dtypes, strict=True)])
+    def _run(self, sources: list[int], shapes: Shapes, results: ResultForm) -> tuple[torch.Tensor, ...]:
+        nothing = self._nothing_address
+        outputs = results.allocate()
         sinks = [tensor.data_ptr() or nothing for tensor in outputs]
         if sinks.count(nothing) == len(sinks):
             return outputs
@@ -178,7 +179,7 @@ class TensorRTEngine:
                 context = self._context_for_capture(shapes)
                 context.run_with_workspace(sources, sinks, torch.cuda.current_stream(self.device))
             else:
-                self._run_in_lane(shapes, output_shapes, sources, sinks)
+                self._run_in_lane(shapes, results.shapes, sources, sinks)
         return outputs
 
     def _run_in_lane(self, shapes: Shapes, output_shapes: Shapes, sources: list[int], sinks: list[int]) -> None:
@@ -236,7 +237,7 @@ class TensorRTEngine:
     def _context_at(self, shapes: Shapes) -> Context:
         """A new plain context that is ready for these shapes."""
         context = self._contexts_for(shapes).make()
-        context.prepare(shapes, self._output_shapes(shapes))
+        context.prepare(shapes, self._results_at(shapes).shapes)
         return context
 
     def _context_for_capture(self, shapes: Shapes) -> Context:
