@@ -22,7 +22,7 @@ from torchkiln_runtime.targets import Targets, resolve_targets
 from torchkiln_runtime.timing import configure_timing
 
 _DEFAULTS = BuildOptions()
-_ADAPTER = 3
+_ADAPTER = 4
 """Counts the ways in which records were written as layers of TensorRT, for plans that are kept between releases."""
 
 
