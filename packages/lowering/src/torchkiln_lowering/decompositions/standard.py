@@ -12,13 +12,18 @@ from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
 from torchkiln_lowering.decompositions.prims import PRIMS
+from torchkiln_lowering.decompositions.products import PRODUCTS
 from torchkiln_lowering.decompositions.softmax import SOFTMAX
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
 
 
+_FAMILIES = (
+    *(NORMS, SOFTMAX, ATTENTION, POINTWISE, ACCUMULATE, INDEXING, DISTANCE, BAGS, TRUTHS, PRIMS),
+    PRODUCTS,
+)
+
+
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
-    return Decompositions(
-        MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **TRUTHS, **PRIMS})
-    )
+    return Decompositions(MappingProxyType({target: rule for family in _FAMILIES for target, rule in family.items()}))
