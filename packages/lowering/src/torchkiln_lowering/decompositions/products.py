@@ -17,12 +17,12 @@ MOST_PER_ROW = 2**16
 """Products that one row of the left factor takes at most: all are in memory unless TensorRT makes one kernel of them."""
 
 
-def mm(x: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+def mm(x: torch.Tensor, mat2: torch.Tensor) -> Any:
     """``mm`` and ``bmm``: ``[*, M, K], [*, K, N] -> [*, M, N]``. Source: ATen/native/LinearAlgebra.cpp."""
     return _summed(aten.mul.Tensor(aten.unsqueeze.default(x, -1), aten.unsqueeze.default(mat2, -3)), -2)
 
 
-def mv(x: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
+def mv(x: torch.Tensor, vec: torch.Tensor) -> Any:
     """``mv``: ``[M, K], [K] -> [M]``; ``dot``: ``[K], [K] -> []``."""
     return _summed(aten.mul.Tensor(x, vec), -1)
 

@@ -17,7 +17,6 @@ from torchkiln_lowering.decompositions.softmax import SOFTMAX
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
 
-
 _FAMILIES = (
     *(NORMS, SOFTMAX, ATTENTION, POINTWISE, ACCUMULATE, INDEXING, DISTANCE, BAGS, TRUTHS, PRIMS),
     PRODUCTS,
