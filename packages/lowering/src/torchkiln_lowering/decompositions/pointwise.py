@@ -108,6 +108,8 @@ def hypot(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def signbit(x: torch.Tensor) -> Any:
     """``signbit``: of a zero, the sign of its reciprocal. NaN counts as positive, whichever sign it has."""
+    if x.dtype == torch.bool:
+        return aten.full_like.default(x, False)
     if not x.dtype.is_floating_point:
         return aten.lt.Scalar(x, 0)
     return aten.lt.Scalar(aten.where.self(aten.eq.Scalar(x, 0.0), aten.reciprocal.default(x), x), 0.0)
@@ -135,7 +137,7 @@ _ERFC = (
     -0.0012204860104247928,
     -0.00039500248384593295,
 )
-"""``(1 + 2 x) exp(x^2) erfc(x)`` for ``0 <= x <= 10.6`` as powers of ``(x - 2) / (x + 2)``, rising: least largest relative error, 1.6e-8."""
+"""``(1 + 2 x) exp(x^2) erfc(x)`` for ``0 <= x <= 10.6`` in rising powers of ``(x - 2) / (x + 2)``: a minimax fit, within 1.6e-8 of it."""
 
 
 def erfc(x: torch.Tensor) -> torch.Tensor:
@@ -174,11 +176,6 @@ def _gives_floats(call: OpCall) -> bool:
     return call.outputs[0].dtype in _ENGINE_FLOATS and all(isinstance(item, (torch.Tensor, int, float)) for item in items)
 
 
-def _is_number(call: OpCall) -> bool:
-    dtype = call.arguments["self"].meta["val"].dtype
-    return not dtype.is_complex and dtype != torch.bool
-
-
 POINTWISE: dict[Callable[..., Any], Decomposition] = {
     aten.log1p.default: Decomposition(log1p, floating),
     aten.expm1.default: Decomposition(expm1, floating),
@@ -188,7 +185,7 @@ POINTWISE: dict[Callable[..., Any], Decomposition] = {
     aten.gelu.default: Decomposition(gelu, floating),
     aten.exp2.default: Decomposition(exp2, floating),
     aten.hypot.default: Decomposition(hypot, _both_floating),
-    aten.signbit.default: Decomposition(signbit, _is_number),
+    aten.signbit.default: Decomposition(signbit),
     aten.copysign.Tensor: Decomposition(copysign, _gives_floats),
     aten.copysign.Scalar: Decomposition(copysign, _gives_floats),
     aten.erfc.default: Decomposition(erfc, _gives_floats),
