@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -40,8 +41,8 @@ def special(dtype: torch.dtype) -> T:
     return torch.tensor([info.min, info.min + 1, -half - 3, -255, -2, -1, 0, 1, 6, 170, half + 9, info.max - 1, info.max], dtype=dtype)
 
 
-def agrees(compute: Callable[..., Any], *inputs: T, shapes: Any = None, again: tuple[T, ...] | None = None) -> list[Any]:
-    """Checks values, dtype and shape for the inputs, and for others of a dynamic program; returns the operators."""
+def agrees(compute: Callable[..., Any], *inputs: T, shapes: Any = None, again: tuple[T, ...] | None = None) -> None:
+    """Checks values, dtype and shape for the inputs, and for others of a dynamic program."""
     # Of inputs that are views of each other's memory torch.export makes sizes symbolic.
     inputs = tuple(item.clone(memory_format=torch.preserve_format) for item in inputs)
     program = whole(compute, inputs, (shapes,) if shapes else None)
@@ -52,7 +53,6 @@ def agrees(compute: Callable[..., Any], *inputs: T, shapes: Any = None, again: t
     assert [call for call in targets(lowered) if isinstance(call, torch._ops.OpOverload) and call not in oracle().targets | sizes] == []
     for items in (inputs, *([again] if again else [])):
         torch.testing.assert_close(run(lowered, *items)[0], compute(*items), rtol=0, atol=0, equal_nan=True)
-    return targets(lowered)
 
 
 def masks(dtype: torch.dtype) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ def test_any_words(left: int, right: int, places: int) -> None:
 def test_runs_of_a_mask(mask: int) -> None:
     runs = list(_runs(mask))
     assert sum((1 << stop) - (1 << start) for start, stop in runs) == mask
-    assert all(first[1] < second[0] for first, second in zip(runs, runs[1:], strict=False))
+    assert all(first[1] < second[0] for first, second in itertools.pairwise(runs))
 
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
