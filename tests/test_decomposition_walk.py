@@ -32,10 +32,10 @@ _BITS = "TensorRT has no layer that works on bits of a number"
 _RANDOM = "random numbers are PyTorch's own"
 _STRIDES = "its meaning depends on strides that an engine's tensors need not have"
 KEPT: dict[str, str] = {
-    **dict.fromkeys(("digamma", "erfinv", "erfc", "i0", "lgamma", "igamma", "igammac", "mvlgamma"), _SPECIAL),
+    **dict.fromkeys(("digamma", "erfinv", "i0", "lgamma", "igamma", "igammac", "mvlgamma"), _SPECIAL),
     **{f"special_{name}": _SPECIAL for name in ("bessel_j0", "bessel_j1", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "ndtri", "zeta")},
     "special_spherical_bessel_j0": _SPECIAL,
-    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift", "copysign", "signbit", "frexp", "nextafter", "gcd", "lcm"), _BITS),
+    **dict.fromkeys(("frexp", "nextafter", "gcd", "lcm"), _BITS),
     **dict.fromkeys(("bernoulli", "normal", "randn", "uniform", "_fused_dropout"), _RANDOM),
     "as_strided_scatter": _STRIDES,
     "complex": "complex numbers run in PyTorch",

@@ -217,3 +217,12 @@ def test_guards_are_refused_in_every_torch() -> None:
         bool(size == 7)
     assert guard_state(program) == guards
     assert "_check_frozen" not in vars(shapes)
+
+
+def test_comparisons_of_prims_with_numbers_run() -> None:
+    """Of a rounded division only ``fmod`` stays: its comparisons with numbers do not."""
+    more = (aten.floor.default, aten.reciprocal.default, aten.bitwise_xor.Tensor, aten.bitwise_and.Tensor, aten.ne.Scalar)
+    x = torch.tensor([0.0, -0.0, 0.7, -0.7, 2.1, -5.0, 1e9, float("inf"), float("nan")])
+    lowered = AtenLowering().lower(whole(lambda x: x // 0.7, (x,)), Oracle(*more))
+    assert [call for call in targets(lowered) if "prims" in str(call)] == [torch.ops.prims.fmod.default]
+    torch.testing.assert_close(run(lowered, x)[0], x // 0.7, rtol=0, atol=0, equal_nan=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.fx
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
@@ -106,13 +107,73 @@ def hypot(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def signbit(x: torch.Tensor) -> Any:
-    """``signbit`` of integers."""
-    return aten.lt.Scalar(x, 0)
+    """``signbit``: of a zero, the sign of its reciprocal. NaN counts as positive, whichever sign it has."""
+    if x.dtype == torch.bool:
+        return aten.full_like.default(x, False)
+    if not x.dtype.is_floating_point:
+        return aten.lt.Scalar(x, 0)
+    return aten.lt.Scalar(aten.where.self(aten.eq.Scalar(x, 0.0), aten.reciprocal.default(x), x), 0.0)
 
 
-def _is_integer(call: OpCall) -> bool:
-    dtype = call.arguments["self"].meta["val"].dtype
-    return not dtype.is_floating_point and dtype != torch.bool
+def copysign(self: torch.Tensor, other: torch.Tensor | float) -> Any:
+    """``copysign``; integers are converted to floats. Source: ATen/native/BinaryOps.cpp, where a sign is that of ``other`` converted."""
+    dtype = torch.result_type(self, other)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    magnitude = aten.abs.default(as_dtype(self, dtype))
+    if not isinstance(other, torch.Tensor):
+        return aten.neg.default(magnitude) if math.copysign(1.0, other) < 0 else magnitude
+    return aten.where.self(signbit(as_dtype(other, dtype)), aten.neg.default(magnitude), magnitude)
+
+
+_ERFC = (
+    1.2769783735275269,
+    -0.0927640050649643,
+    -0.166031613945961,
+    0.164055734872818,
+    -0.05420219525694847,
+    -0.008061118423938751,
+    0.008623776957392693,
+    0.0013122918317094445,
+    -0.0012204860104247928,
+    -0.00039500248384593295,
+)
+"""``(1 + 2 x) exp(x^2) erfc(x)`` for ``0 <= x <= 10.6`` in rising powers of ``(x - 2) / (x + 2)``: a minimax fit, within 1.6e-8 of it."""
+
+
+def erfc(x: torch.Tensor) -> torch.Tensor:
+    """``erfc`` with the same relative error everywhere, of some units in the last place, until it underflows.
+
+    ``exp(-x^2)`` of a rounded square would lose digits in proportion to the square. So ``x`` is a multiple of 1/16, whose square is exact,
+    and a rest; and half of the exact square is taken out twice, so that only the last product underflows.
+    """
+    wide = as_dtype(x, torch.float32)
+    size = aten.abs.default(wide)
+    # From here on all is 0 (or 2), also at infinity. NaN stays.
+    size = aten.where.self(aten.gt.Scalar(size, 11.0), aten.full_like.default(size, 11.0), size)
+    coarse = aten.div.Scalar(aten.floor.default(aten.mul.Scalar(size, 16.0)), 16.0)
+    rest = aten.mul.Tensor(aten.sub.Tensor(size, coarse), aten.add.Tensor(size, coarse))
+    root = aten.exp.default(aten.mul.Scalar(aten.mul.Tensor(coarse, coarse), -0.5))
+    scaled = aten.div.Tensor(_erfc_polynomial(size), aten.add.Scalar(aten.mul.Scalar(size, 2.0), 1.0))
+    tail = aten.mul.Tensor(aten.mul.Tensor(aten.mul.Tensor(scaled, aten.exp.default(aten.neg.default(rest))), root), root)
+    mirrored = aten.add.Scalar(aten.neg.default(tail), 2.0)
+    return as_dtype(aten.where.self(aten.lt.Scalar(wide, 0.0), mirrored, tail), x.dtype if x.dtype.is_floating_point else torch.float32)
+
+
+def _erfc_polynomial(size: torch.Tensor) -> Any:
+    place = aten.div.Tensor(aten.sub.Scalar(size, 2.0), aten.add.Scalar(size, 2.0))
+    total = aten.add.Scalar(aten.mul.Scalar(place, _ERFC[-1]), _ERFC[-2])
+    for coefficient in reversed(_ERFC[:-2]):
+        total = aten.add.Scalar(aten.mul.Tensor(total, place), coefficient)
+    return total
+
+
+_ENGINE_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _gives_floats(call: OpCall) -> bool:
+    """Whether the result has a dtype of engines, and every argument is a tensor or a known number."""
+    items = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in call.arguments.values()]
+    return call.outputs[0].dtype in _ENGINE_FLOATS and all(isinstance(item, (torch.Tensor, int, float)) for item in items)
 
 
 POINTWISE: dict[Callable[..., Any], Decomposition] = {
@@ -124,6 +185,9 @@ POINTWISE: dict[Callable[..., Any], Decomposition] = {
     aten.gelu.default: Decomposition(gelu, floating),
     aten.exp2.default: Decomposition(exp2, floating),
     aten.hypot.default: Decomposition(hypot, _both_floating),
-    aten.signbit.default: Decomposition(signbit, _is_integer),
+    aten.signbit.default: Decomposition(signbit),
+    aten.copysign.Tensor: Decomposition(copysign, _gives_floats),
+    aten.copysign.Scalar: Decomposition(copysign, _gives_floats),
+    aten.erfc.default: Decomposition(erfc, _gives_floats),
     aten.logaddexp.default: Decomposition(logaddexp, _both_floating),
 }

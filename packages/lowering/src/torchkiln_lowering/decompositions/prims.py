@@ -22,7 +22,7 @@ _UNARY = (
 )
 # fmt: on
 _BINARY = {
-    **{name: f"{name}.Tensor" for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder")},
+    **{name: f"{name}.Tensor" for name in ("add", "sub", "mul", "fmod", "remainder")},
     **{f"bitwise_{name}": f"bitwise_{name}.Tensor" for name in ("and", "or", "xor")},
     "maximum": "maximum.default",
     "minimum": "minimum.default",
@@ -30,11 +30,23 @@ _BINARY = {
     "pow": "pow.Tensor_Tensor",
 }
 
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
 
 def _overload(name: str) -> Callable[..., Any]:
     packet, overload = name.split(".")
     result: Callable[..., Any] = getattr(getattr(aten, packet), overload)
     return result
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    tensors, numbers = _overload(f"{name}.Tensor"), _overload(f"{name}.Scalar")
+
+    def compare(a: torch.Tensor, b: torch.Tensor | float) -> Any:
+        """The comparison with a tensor or a number, which references hand to ``prims`` as it is."""
+        return tensors(a, b) if isinstance(b, torch.Tensor) else numbers(a, b)
+
+    return compare
 
 
 def divide(a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -87,6 +99,7 @@ def smallest(inp: torch.Tensor, dims: Sequence[int], *, output_dtype: torch.dtyp
 PRIMS: dict[Callable[..., Any], Decomposition] = {
     **{getattr(prims, name).default: Decomposition(_overload(f"{name}.default")) for name in _UNARY},
     **{getattr(prims, name).default: Decomposition(_overload(target)) for name, target in _BINARY.items()},
+    **{getattr(prims, name).default: Decomposition(_comparison(name)) for name in _COMPARISONS},
     prims.div.default: Decomposition(divide),
     prims.where.default: Decomposition(aten.where.self),
     prims.convert_element_type.default: Decomposition(convert),

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from torchkiln_lowering.decompositions.accumulate import ACCUMULATE
 from torchkiln_lowering.decompositions.attention import ATTENTION
 from torchkiln_lowering.decompositions.bags import BAGS
+from torchkiln_lowering.decompositions.bits import BITS
 from torchkiln_lowering.decompositions.distance import DISTANCE
 from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
@@ -18,7 +19,17 @@ from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
 
 _FAMILIES = (
-    *(NORMS, SOFTMAX, ATTENTION, POINTWISE, ACCUMULATE, INDEXING, DISTANCE, BAGS, TRUTHS, PRIMS),
+    NORMS,
+    SOFTMAX,
+    ATTENTION,
+    POINTWISE,
+    ACCUMULATE,
+    INDEXING,
+    DISTANCE,
+    BAGS,
+    TRUTHS,
+    BITS,
+    PRIMS,
     PRODUCTS,
 )
 
