@@ -10,8 +10,10 @@ from torchkiln_lowering.decompositions.bags import BAGS
 from torchkiln_lowering.decompositions.distance import DISTANCE
 from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
+from torchkiln_lowering.decompositions.order_statistics import ORDER_STATISTICS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
 from torchkiln_lowering.decompositions.prims import PRIMS
+from torchkiln_lowering.decompositions.scans import SCANS
 from torchkiln_lowering.decompositions.softmax import SOFTMAX
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
@@ -20,5 +22,20 @@ from torchkiln_lowering.decompositions.truths import TRUTHS
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
     return Decompositions(
-        MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **TRUTHS, **PRIMS})
+        MappingProxyType(
+            {
+                **NORMS,
+                **SOFTMAX,
+                **ATTENTION,
+                **POINTWISE,
+                **SCANS,
+                **ORDER_STATISTICS,
+                **ACCUMULATE,
+                **INDEXING,
+                **DISTANCE,
+                **BAGS,
+                **TRUTHS,
+                **PRIMS,
+            }
+        )
     )
