@@ -13,7 +13,7 @@ from lowering_programs import Oracle, aten, run, targets, whole
 from torch.export import Dim
 
 from torchkiln_lowering import AtenLowering
-from torchkiln_lowering.decompositions.order_statistics import MAX_ORDERED
+from torchkiln_lowering.decompositions.sorting import MAX_ORDERED, MAX_SORTED
 
 INF, NAN = float("inf"), float("nan")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
@@ -34,8 +34,13 @@ CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+def _operator(name: str) -> Any:
+    packet, overload = name.split(".")
+    return getattr(getattr(aten, packet), overload)
+
+
 def oracle() -> Oracle:
-    return Oracle(*(getattr(getattr(aten, name.split(".")[0]), name.split(".")[1]) for name in NAMES.split()))
+    return Oracle(*map(_operator, NAMES.split()))
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -120,9 +125,9 @@ STAY: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor, Any]] = {
     "only indices": (lambda x: x.nanmedian(1).indices, _random(2, 6), None),
     "index of a rank": (lambda x: x.kthvalue(2).indices, _random(2, 6), None),
     "empty": (lambda x: x.median(), torch.empty(0), None),
-    "more than a layer orders": (lambda x: x.median(1).values, _random(1, 2 * MAX_ORDERED + 1), None),
-    "all of more than a layer orders": (lambda x: x.nanmedian(), _random(2, MAX_ORDERED + 1), None),
-    "a rank in the middle of many": (lambda x: x.kthvalue(MAX_ORDERED + 1).values, _random(1, 2 * MAX_ORDERED + 1), None),
+    "more than is merged": (lambda x: x.median(1).values, _random(1, MAX_SORTED + 1), None),
+    "all of more than is merged": (lambda x: x.nanmedian(), _random(2, MAX_SORTED // 2 + 1), None),
+    "a rank in the middle of many": (lambda x: x.kthvalue(MAX_ORDERED + 1).values, _random(1, MAX_SORTED + 1), None),
 }
 
 
@@ -144,6 +149,16 @@ def test_the_median_of_as_many_as_a_layer_orders_half_of() -> None:
     x = torch.randperm(2 * MAX_ORDERED, generator=torch.Generator().manual_seed(0)).float()
     _agrees(CALLS["median"], x)
     _agrees(CALLS["nanmedian"], torch.where(x > 5000, NAN, x))
+
+
+def test_middles_and_ranks_of_rows_that_are_merged() -> None:
+    x = torch.randperm(2 * MAX_ORDERED + 101, generator=torch.Generator().manual_seed(0))[None].float()
+    x = torch.cat([x, torch.where(x > 1000, NAN, x), x.where(x > 7000, -INF)])
+    extra = Oracle(*oracle().targets, *map(_operator, "sort.stable transpose.int arange.start_step scatter.value cumsum.default".split()))
+    for compute in (CALLS["median along one"], CALLS["nanmedian along one"], lambda x: x.kthvalue(MAX_ORDERED + 40).values):
+        lowered = AtenLowering().lower(whole(compute, (x,)), extra)
+        assert not set(OPERATORS) & set(targets(lowered))
+        torch.testing.assert_close(run(lowered, x)[0], compute(x), equal_nan=True, rtol=0, atol=0)
 
 
 @settings(max_examples=40, deadline=None)

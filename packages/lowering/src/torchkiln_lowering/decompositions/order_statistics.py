@@ -13,12 +13,10 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.precision import as_dtype, floating
+from torchkiln_lowering.decompositions.sorting import MAX_ORDERED, is_merged
 from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
 
 aten = torch.ops.aten
-
-MAX_ORDERED = 3840
-"""The most elements that ``topk`` gives in an engine. Source: TensorRT operator page "TopK"."""
 
 
 def _middle(size: int) -> int:
@@ -94,12 +92,20 @@ def _has_median(call: OpCall) -> bool:
     size = 1 if value.dim() == 0 else value.shape[call.arguments["dim"]]
     if not _is_ordered(call) or not isinstance(size, int) or size < 1:
         return False
-    return size == 1 or (_middle(size) <= MAX_ORDERED and _reads_values(call))
+    return size == 1 or (_in_order(_middle(size), size, value.dtype) and _reads_values(call))
 
 
 def _has_whole_median(call: OpCall) -> bool:
-    shape = call.arguments["self"].meta["val"].shape
-    return _is_ordered(call) and all(isinstance(size, int) for size in shape) and 1 <= _middle(shape.numel()) <= MAX_ORDERED
+    value = call.arguments["self"].meta["val"]
+    if not _is_ordered(call) or not all(isinstance(size, int) for size in value.shape):
+        return False
+    size = value.shape.numel()
+    return size > 0 and _in_order(_middle(size), size, value.dtype)
+
+
+def _in_order(k: int, size: int, dtype: torch.dtype) -> bool:
+    """Whether the first ``k`` elements are had in an engine."""
+    return k <= MAX_ORDERED or is_merged(size, dtype)
 
 
 def _has_rank(call: OpCall) -> bool:
@@ -108,7 +114,7 @@ def _has_rank(call: OpCall) -> bool:
     if not _is_ordered(call) or not isinstance(k, int) or k < 1 or not statically_known_true(size >= k):
         return False
     if isinstance(size, int):
-        return size == 1 or (min(k, size - k + 1) <= MAX_ORDERED and _reads_values(call))
+        return size == 1 or (_in_order(min(k, size - k + 1), size, value.dtype) and _reads_values(call))
     return k <= MAX_ORDERED and _reads_values(call)
 
 

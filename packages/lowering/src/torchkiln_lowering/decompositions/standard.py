@@ -15,6 +15,7 @@ from torchkiln_lowering.decompositions.pointwise import POINTWISE
 from torchkiln_lowering.decompositions.prims import PRIMS
 from torchkiln_lowering.decompositions.scans import SCANS
 from torchkiln_lowering.decompositions.softmax import SOFTMAX
+from torchkiln_lowering.decompositions.sorting import SORTING
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
 
@@ -30,6 +31,7 @@ def standard_decompositions() -> Decompositions:
                 **POINTWISE,
                 **SCANS,
                 **ORDER_STATISTICS,
+                **SORTING,
                 **ACCUMULATE,
                 **INDEXING,
                 **DISTANCE,
