@@ -13,8 +13,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.precision import as_dtype, floating
-from torchkiln_lowering.decompositions.sorting import MAX_ORDERED, is_merged
-from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
+from torchkiln_lowering.decompositions.sorting import MAX_ORDERED, is_merged, reads_values
+from torchkiln_lowering.decompositions.table import Decomposition
 
 aten = torch.ops.aten
 
@@ -92,7 +92,7 @@ def _has_median(call: OpCall) -> bool:
     size = 1 if value.dim() == 0 else value.shape[call.arguments["dim"]]
     if not _is_ordered(call) or not isinstance(size, int) or size < 1:
         return False
-    return size == 1 or (_in_order(_middle(size), size, value.dtype) and _reads_values(call))
+    return size == 1 or (_in_order(_middle(size), size, value.dtype) and reads_values(call))
 
 
 def _has_whole_median(call: OpCall) -> bool:
@@ -114,12 +114,8 @@ def _has_rank(call: OpCall) -> bool:
     if not _is_ordered(call) or not isinstance(k, int) or k < 1 or not statically_known_true(size >= k):
         return False
     if isinstance(size, int):
-        return size == 1 or (_in_order(min(k, size - k + 1), size, value.dtype) and _reads_values(call))
-    return k <= MAX_ORDERED and _reads_values(call)
-
-
-def _reads_values(call: OpCall) -> bool:
-    return used_outputs(call.node) in (frozenset(), frozenset({0}))
+        return size == 1 or (_in_order(min(k, size - k + 1), size, value.dtype) and reads_values(call))
+    return k <= MAX_ORDERED and reads_values(call)
 
 
 ORDER_STATISTICS: dict[Callable[..., Any], Decomposition] = {

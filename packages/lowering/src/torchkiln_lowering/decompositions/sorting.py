@@ -14,7 +14,7 @@ import torch
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.precision import as_dtype
-from torchkiln_lowering.decompositions.table import Decomposition
+from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
 
 aten = torch.ops.aten
 
@@ -130,18 +130,24 @@ def is_merged(size: Any, dtype: torch.dtype) -> bool:
     return isinstance(size, int) and MAX_ORDERED < size <= MAX_SORTED and dtype in _DTYPES
 
 
+def reads_values(call: OpCall) -> bool:
+    """Whether nobody reads the indices: those of equal elements PyTorch leaves open, but for a stable sort."""
+    return used_outputs(call.node) in (frozenset(), frozenset({0}))
+
+
 def _sorts(call: OpCall) -> bool:
     dtype, size = call.arguments["self"].meta["val"].dtype, _size(call)
-    if not isinstance(size, int):
-        return False
-    return size < 2 or (dtype == torch.bool and size <= MAX_SORTED) or is_merged(size, dtype)
+    if not isinstance(size, int) or size < 2:
+        return isinstance(size, int)
+    stable = call.arguments.get("stable") is True
+    return (stable or reads_values(call)) and (is_merged(size, dtype) or (dtype == torch.bool and size <= MAX_SORTED))
 
 
 def _takes(call: OpCall) -> bool:
     value, k = call.arguments["self"].meta["val"], call.arguments["k"]
     if value.dim() == 0:
         return bool(k == 1)
-    return isinstance(k, int) and k > MAX_ORDERED and is_merged(_size(call), value.dtype)
+    return isinstance(k, int) and k > MAX_ORDERED and is_merged(_size(call), value.dtype) and reads_values(call)
 
 
 SORTING: dict[Callable[..., Any], Decomposition] = {
