@@ -42,7 +42,7 @@ def expm1(x: torch.Tensor) -> torch.Tensor:
     return as_dtype(aten.where.self(aten.lt.Scalar(aten.abs.default(wide), 0.5), near, far), x.dtype)
 
 
-def _log1p_of_decay(x: torch.Tensor) -> Any:
+def log1p_of_decay(x: torch.Tensor) -> Any:
     """``log(1 + exp(-|x|))``, exact to the last bits for every ``x``: the argument of atanh is at most 1/3."""
     decay = aten.exp.default(aten.neg.default(aten.abs.default(x)))
     return aten.mul.Scalar(aten.atanh.default(aten.div.Tensor(decay, aten.add.Scalar(decay, 2.0))), 2.0)
@@ -52,7 +52,7 @@ def softplus(x: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.T
     """``softplus`` that neither overflows nor vanishes. Source: ATen/native/cpu/Activation.cpp."""
     wide = widened(x)
     scaled = aten.mul.Scalar(wide, beta)
-    soft = aten.div.Scalar(aten.add.Tensor(aten.relu.default(scaled), _log1p_of_decay(scaled)), beta)
+    soft = aten.div.Scalar(aten.add.Tensor(aten.relu.default(scaled), log1p_of_decay(scaled)), beta)
     return as_dtype(aten.where.self(aten.gt.Scalar(scaled, threshold), wide, soft), x.dtype)
 
 
@@ -60,13 +60,13 @@ def log_sigmoid(x: torch.Tensor) -> tuple[torch.Tensor, None]:
     """``log_sigmoid_forward`` without its buffer: ``min(x, 0) - log(1 + exp(-|x|))``."""
     wide = widened(x)
     negative = aten.neg.default(aten.relu.default(aten.neg.default(wide)))
-    return as_dtype(aten.sub.Tensor(negative, _log1p_of_decay(wide)), x.dtype), None
+    return as_dtype(aten.sub.Tensor(negative, log1p_of_decay(wide)), x.dtype), None
 
 
 def mish(x: torch.Tensor) -> torch.Tensor:
     """``mish``: ``x tanh(softplus(x))``."""
     wide = widened(x)
-    soft = aten.add.Tensor(aten.relu.default(wide), _log1p_of_decay(wide))
+    soft = aten.add.Tensor(aten.relu.default(wide), log1p_of_decay(wide))
     return as_dtype(aten.mul.Tensor(wide, aten.tanh.default(soft)), x.dtype)
 
 
@@ -86,7 +86,7 @@ def logaddexp(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """``logaddexp``: two equal infinities give themselves. Source: ATen/native/cpu/BinaryOpsKernel.cpp."""
     left, right = widened(x), widened(other)
     peak = aten.maximum.default(left, right)
-    soft = aten.add.Tensor(peak, _log1p_of_decay(aten.sub.Tensor(left, right)))
+    soft = aten.add.Tensor(peak, log1p_of_decay(aten.sub.Tensor(left, right)))
     infinite = aten.logical_and.default(aten.eq.Tensor(left, right), aten.eq.Scalar(aten.abs.default(left), float("inf")))
     return as_dtype(aten.where.self(infinite, peak, soft), x.dtype)
 

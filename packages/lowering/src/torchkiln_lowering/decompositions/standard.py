@@ -11,10 +11,13 @@ from torchkiln_lowering.decompositions.bits import BITS
 from torchkiln_lowering.decompositions.distance import DISTANCE
 from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
+from torchkiln_lowering.decompositions.order_statistics import ORDER_STATISTICS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
 from torchkiln_lowering.decompositions.prims import PRIMS
 from torchkiln_lowering.decompositions.products import PRODUCTS
+from torchkiln_lowering.decompositions.scans import SCANS
 from torchkiln_lowering.decompositions.softmax import SOFTMAX
+from torchkiln_lowering.decompositions.sorting import SORTING
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
 
@@ -23,6 +26,9 @@ _FAMILIES = (
     SOFTMAX,
     ATTENTION,
     POINTWISE,
+    SCANS,
+    ORDER_STATISTICS,
+    SORTING,
     ACCUMULATE,
     INDEXING,
     DISTANCE,
