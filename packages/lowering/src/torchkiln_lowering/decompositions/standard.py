@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from torchkiln_lowering.decompositions.accumulate import ACCUMULATE
+from torchkiln_lowering.decompositions.antialias import ANTIALIAS
 from torchkiln_lowering.decompositions.attention import ATTENTION
 from torchkiln_lowering.decompositions.bags import BAGS
 from torchkiln_lowering.decompositions.distance import DISTANCE
 from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
+from torchkiln_lowering.decompositions.pools import POOLS
 from torchkiln_lowering.decompositions.prims import PRIMS
 from torchkiln_lowering.decompositions.softmax import SOFTMAX
 from torchkiln_lowering.decompositions.table import Decompositions
@@ -20,5 +22,7 @@ from torchkiln_lowering.decompositions.truths import TRUTHS
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
     return Decompositions(
-        MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **TRUTHS, **PRIMS})
+        MappingProxyType(
+            {**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **POOLS, **ANTIALIAS, **TRUTHS, **PRIMS}
+        )
     )
