@@ -63,10 +63,11 @@ class _Resized:
 
     def lengths(self) -> list[int]:
         """The number of pixels that each pixel reads."""
-        return [self._edge(place, self.support, self.size) - max(self._edge(place, -self.support, self.size), 0) for place in range(self.out)]
+        starts = (max(self._edge(place, -self.support), 0) for place in range(self.out))
+        return [min(self._edge(place, self.support), self.size) - start for place, start in enumerate(starts)]
 
-    def _edge(self, place: int, reach: float, limit: int) -> int:
-        return min(int(_float32(_float32(self.scale * (place + 0.5)) + reach) + 0.5), limit)
+    def _edge(self, place: int, reach: float) -> int:
+        return int(_float32(_float32(self.scale * (place + 0.5)) + reach) + 0.5)
 
     def _centers(self, device: torch.device) -> Any:
         places = as_dtype(column(arange(self.out, device)), torch.float32)

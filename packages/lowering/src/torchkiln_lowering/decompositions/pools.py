@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -87,63 +88,75 @@ def _adapts(call: OpCall) -> bool:
     return all(statically_known_true(size > 0) and (isinstance(size, int) or out == 1) for size, out in zip(sizes, wanted, strict=True))
 
 
-def max_pool(  # noqa: PLR0913 -- ATen's signature
-    self: torch.Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Any, Any]:
-    """``max_pool{2,3}d_with_indices``: ``[N, C, *] -> [N, C, *]`` and the places in the plane, or both without ``N``.
+@dataclass(frozen=True, slots=True)
+class _Strided:
+    """Windows of ``kernel`` elements, ``dilation`` apart, that begin ``stride`` apart from ``padding`` before the first element on."""
 
-    Source: ATen/native/cpu/MaxPoolKernel.cpp.
-    """
-    return largest(self, [_strided(*each) for each in _settings(self, kernel_size, stride, padding, dilation, ceil_mode)])
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    ceil_mode: bool
 
-
-_Setting = tuple[int, int, int, int, int, int]
-"""Size, windows, kernel, stride, padding and dilation of an axis."""
-
-
-def _settings(  # noqa: PLR0913 -- ATen's signature
-    x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool
-) -> Iterator[_Setting]:
-    spatial = 2 if x.dim() == 3 or len(kernel) == 2 else 3
-    given = (list(item) * (spatial if len(item) == 1 else 1) for item in (kernel, stride or kernel, padding, dilation))
-    for size, window, step, pad, spread in zip(x.shape[-spatial:], *given, strict=True):
-        free = size + 2 * pad - spread * (window - 1) - 1
-        out = (-(-free // step) if ceil_mode else free // step) + 1
+    @property
+    def out(self) -> int:
+        """The number of windows. Source: ATen/native/Pool.h, ``pooling_output_shape``."""
+        free = self.size + 2 * self.padding - self.dilation * (self.kernel - 1) - 1
+        if not self.ceil_mode:
+            return free // self.stride + 1
+        out = -(-free // self.stride) + 1
         # No window begins in the padding behind the last element.
-        out -= ceil_mode and (out - 1) * step >= size + pad
-        yield size, out, window, step, pad, spread
+        return out - 1 if (out - 1) * self.stride >= self.size + self.padding else out
+
+    def has_elements(self) -> bool:
+        """Whether no window lies in the padding alone."""
+        starts = (place * self.stride - self.padding for place in range(self.out))
+        ends = ((start, min(self.kernel - 1, (self.size - 1 - start) // self.dilation)) for start in starts)
+        return self.out > 0 and all(max(0, -(start // self.dilation)) <= last for start, last in ends)
+
+    def table(self, device: torch.device) -> Any:
+        """Positions ``[O, K]``: elements of padding give way to the first or the last of the window."""
+        starts = column(aten.add.Scalar(aten.mul.Scalar(arange(self.out, device), self.stride), -self.padding))
+        first = aten.neg.default(floor_div(aten.clamp_max.default(starts, 0), self.dilation))
+        last = floor_div(aten.add.Scalar(aten.neg.default(starts), self.size - 1), self.dilation)
+        taps = aten.minimum.default(aten.maximum.default(arange(self.kernel, device), first), last)
+        return aten.add.Tensor(aten.mul.Scalar(taps, self.dilation), starts)
 
 
-def _strided(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> Axis:  # noqa: PLR0913, PLR0917 -- a setting
-    def table(device: torch.device) -> Any:
-        starts = column(aten.add.Scalar(aten.mul.Scalar(arange(out, device), stride), -padding))
-        # Elements of padding give way to the first or the last of the window.
-        first = aten.neg.default(floor_div(aten.clamp_max.default(starts, 0), dilation))
-        last = aten.clamp_max.default(floor_div(aten.add.Scalar(aten.neg.default(starts), size - 1), dilation), kernel - 1)
-        taps = aten.minimum.default(aten.maximum.default(arange(kernel, device), first), last)
-        return aten.add.Tensor(aten.mul.Scalar(taps, dilation), starts)
-
-    return Axis(size, out, kernel, table)
+def _strided(spatial: int, x: torch.Tensor, settings: Sequence[Sequence[int]], ceil_mode: bool) -> list[_Strided]:
+    """The axes of a plane; ``settings`` are kernel, stride, padding and dilation."""
+    kernel, stride, *rest = settings
+    given = (list(item) * (spatial if len(item) == 1 else 1) for item in (kernel, stride or kernel, *rest))
+    rows = zip(x.shape[-spatial:], *given, strict=True)
+    return [_Strided(size, window, step, pad, spread, ceil_mode) for size, window, step, pad, spread in rows]
 
 
-def _pools(call: OpCall) -> bool:
-    """Static planes, and an element in every window."""
-    value, *settings = call.arguments.values()
-    x = value.meta["val"]
-    spatial = 2 if call.target is aten.max_pool2d_with_indices.default else 3
-    if x.dtype.is_complex or not all(isinstance(size, int) and size > 0 for size in x.shape[-spatial:]):
-        return False
-    return all(_has_elements(*each) for each in _settings(x, *settings))
+def _max_pool(spatial: int) -> Decomposition:
+    def max_pool(
+        self: torch.Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[Any, Any]:
+        """``max_pool{2,3}d_with_indices``: ``[N, C, *] -> [N, C, *]`` and the places in the plane, or both without ``N``.
 
+        Source: ATen/native/cpu/MaxPoolKernel.cpp.
+        """
+        axes = _strided(spatial, self, (kernel_size, stride, padding, dilation), ceil_mode)
+        return largest(self, [Axis(axis.size, axis.out, axis.kernel, axis.table) for axis in axes])
 
-def _has_elements(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> bool:  # noqa: PLR0913, PLR0917 -- a setting
-    starts = (place * stride - padding for place in range(out))
-    return out > 0 and all(max(0, -(start // dilation)) <= min(kernel - 1, (size - 1 - start) // dilation) for start in starts)
+    def applies(call: OpCall) -> bool:
+        """Planes of known sizes."""
+        value, *settings, ceil_mode = call.arguments.values()
+        x = value.meta["val"]
+        if not all(isinstance(size, int) and size > 0 for size in x.shape[-spatial:]):
+            return False
+        return all(axis.has_elements() for axis in _strided(spatial, x, settings, ceil_mode))
+
+    return Decomposition(max_pool, applies)
 
 
 POOLS: dict[Callable[..., Any], Decomposition] = {
@@ -159,6 +172,6 @@ POOLS: dict[Callable[..., Any], Decomposition] = {
         ),
         Decomposition(adaptive_avg_pool, _adapts),
     ),
-    aten.max_pool2d_with_indices.default: Decomposition(max_pool, _pools),
-    aten.max_pool3d_with_indices.default: Decomposition(max_pool, _pools),
+    aten.max_pool2d_with_indices.default: _max_pool(2),
+    aten.max_pool3d_with_indices.default: _max_pool(3),
 }

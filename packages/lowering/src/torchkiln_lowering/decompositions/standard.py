@@ -18,11 +18,9 @@ from torchkiln_lowering.decompositions.softmax import SOFTMAX
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
 
+_FAMILIES = (NORMS, SOFTMAX, ATTENTION, POINTWISE, ACCUMULATE, INDEXING, DISTANCE, BAGS, POOLS, ANTIALIAS, TRUTHS, PRIMS)
+
 
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
-    return Decompositions(
-        MappingProxyType(
-            {**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **POOLS, **ANTIALIAS, **TRUTHS, **PRIMS}
-        )
-    )
+    return Decompositions(MappingProxyType({target: rule for family in _FAMILIES for target, rule in family.items()}))
