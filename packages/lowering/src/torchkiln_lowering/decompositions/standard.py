@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from torchkiln_lowering.decompositions.accumulate import ACCUMULATE
+from torchkiln_lowering.decompositions.antialias import ANTIALIAS
 from torchkiln_lowering.decompositions.attention import ATTENTION
 from torchkiln_lowering.decompositions.bags import BAGS
 from torchkiln_lowering.decompositions.bits import BITS
@@ -13,6 +14,7 @@ from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.order_statistics import ORDER_STATISTICS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
+from torchkiln_lowering.decompositions.pools import POOLS
 from torchkiln_lowering.decompositions.prims import PRIMS
 from torchkiln_lowering.decompositions.products import PRODUCTS
 from torchkiln_lowering.decompositions.scans import SCANS
@@ -33,6 +35,8 @@ _FAMILIES = (
     INDEXING,
     DISTANCE,
     BAGS,
+    POOLS,
+    ANTIALIAS,
     TRUTHS,
     BITS,
     PRIMS,
