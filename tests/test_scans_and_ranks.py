@@ -42,6 +42,14 @@ def table(dtype: torch.dtype, device: str) -> torch.Tensor:
     return torch.cat([ties.float(), ROW[None], ROW.flip(0)[None]]).to(device, dtype)
 
 
+def skip_unless_devices_agree(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> None:
+    """PyTorch 2.11 has NaN of bfloat16 first on a GPU and last on a CPU, which is followed here."""
+    there, here = function(x.cuda()), function(x)
+    for on_gpu, on_cpu in zip(*(item if isinstance(item, tuple) else (item,) for item in (there, here)), strict=True):
+        if not torch.equal(on_gpu.isnan().cpu(), on_cpu.isnan()):
+            pytest.skip(f"this release of torch orders NaN of {x.dtype} differently on a GPU")
+
+
 def check(name: str, dtype: torch.dtype, dynamic: bool, device: str, **options: Any) -> None:
     function, x = CALLS[name][0], table(dtype, device)
     shapes = ({0: Dim("rows", min=1, max=9)},) if dynamic else None
@@ -81,6 +89,7 @@ def test_all_elements_on_the_reference_engine(name: str, dtype: torch.dtype) -> 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", WHOLE)
 def test_all_elements_on_tensorrt(name: str, dtype: torch.dtype) -> None:
+    skip_unless_devices_agree(WHOLE[name], table(dtype, "cpu"))
     check_whole(name, dtype, "cuda", engine="tensorrt")
 
 
@@ -130,8 +139,5 @@ def test_long_rows_on_the_reference_engine(name: str, dtype: torch.dtype, dynami
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", LONG)
 def test_long_rows_on_tensorrt(name: str, dtype: torch.dtype, dynamic: bool) -> None:
-    if "sort" in name and dtype.is_floating_point:
-        there, here = (torch.sort(long_rows(dtype, place), dim=1, stable=True).values.isnan().cpu() for place in ("cuda", "cpu"))
-        if not torch.equal(there, here):
-            pytest.skip(f"this release of torch sorts NaN of {dtype} first on a GPU and last on a CPU, which is followed here")
+    skip_unless_devices_agree(LONG[name], long_rows(dtype, "cpu"))
     check_long(name, dtype, dynamic, "cuda", engine="tensorrt")

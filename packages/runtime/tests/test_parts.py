@@ -15,6 +15,8 @@ from torchkiln_core.layers import (
     Concatenation,
     Elementwise,
     ElementwiseOp,
+    Gather,
+    GatherMode,
     MatrixMultiply,
     Reduce,
     ReduceOp,
@@ -51,6 +53,10 @@ def of_rows(net: Network, x: Value) -> Value:
     return difference(net, x, net.add(Shuffle(None, (1, 4), None), row(net, x)))
 
 
+def gathered(net: Network, x: Value) -> Value:
+    return net.add(Shuffle(None, (64, 1), None), net.add(Gather(GatherMode.DEFAULT, 1, 0), x, net.constant(torch.tensor(0), "index")))
+
+
 def chosen(net: Network, x: Value) -> Value:
     condition = net.add(Elementwise(ElementwiseOp.GREATER), x, column(net, x))
     return net.add(Select(), condition, x, column(net, x))
@@ -70,6 +76,7 @@ APART: dict[str, tuple[Write, int]] = {
     "another column": (lambda net, x: difference(net, x, column(net, x, 2)), 1),
     "activated": (lambda net, x: difference(net, x, net.add(Activation(ActivationKind.TANH), column(net, x))), 1),
     "row": (of_rows, 1),
+    "gathered": (lambda net, x: difference(net, x, gathered(net, x)), 1),
     "chosen": (chosen, 3),
     "conditions": (conditions, 1),
     "joined": (lambda net, x: difference(net, x, net.add(Concatenation(1), *[column(net, x)] * 4)), 4),

@@ -139,8 +139,11 @@ def _lowest(x: torch.Tensor, places: int) -> Any:
     """The lowest ``places`` bits of ``x``, a number of 0 or more."""
     if places < _WIDTHS[x.dtype] - 1:
         return aten.remainder.Scalar(x, 1 << places)
-    # All but the sign: their number is one that the dtype does not hold.
-    return aten.where.self(aten.lt.Scalar(x, 0), aten.sub.Scalar(x, torch.iinfo(x.dtype).min), x)
+    # All but the sign: their number is one that the dtype does not hold, and without the smallest number, which TensorRT subtracts by
+    # adding what no longer fits.
+    half = 1 << (places - 1)
+    highest = aten.remainder.Scalar(aten.floor_divide.Scalar(x, half), 2)
+    return aten.add.Tensor(aten.remainder.Scalar(x, half), aten.mul.Scalar(highest, half))
 
 
 def _common_of_tensors(x: torch.Tensor, other: torch.Tensor) -> Any:

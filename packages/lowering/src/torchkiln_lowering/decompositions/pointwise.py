@@ -122,7 +122,9 @@ def copysign(self: torch.Tensor, other: torch.Tensor | float) -> Any:
     magnitude = aten.abs.default(as_dtype(self, dtype))
     if not isinstance(other, torch.Tensor):
         return aten.neg.default(magnitude) if math.copysign(1.0, other) < 0 else magnitude
-    return aten.where.self(signbit(as_dtype(other, dtype)), aten.neg.default(magnitude), magnitude)
+    minus, plus = (aten.full.default([], sign, dtype=dtype, device=self.device) for sign in (-1.0, 1.0))
+    # By a product: a negated zero lost its sign in an engine.
+    return aten.mul.Tensor(magnitude, aten.where.self(signbit(as_dtype(other, dtype)), minus, plus))
 
 
 _ERFC = (

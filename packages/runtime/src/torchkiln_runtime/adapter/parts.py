@@ -17,6 +17,7 @@ from torchkiln_core.layers import (
     Cast,
     Concatenation,
     Elementwise,
+    Gather,
     MatrixMultiply,
     MatrixOp,
     ParametricRelu,
@@ -27,7 +28,7 @@ from torchkiln_core.layers import (
 )
 
 _BROADCASTING = (Elementwise, ParametricRelu, Select)
-_FOLLOWING = (*_BROADCASTING, Activation, Cast, Concatenation, Shuffle, Slice, Unary)
+_FOLLOWING = (*_BROADCASTING, Activation, Cast, Concatenation, Gather, Shuffle, Slice, Unary)
 
 
 class Parts:
@@ -42,7 +43,7 @@ class Parts:
         self._values: set[Value] = set()
         for step in network.steps:
             follows = isinstance(step.layer, _FOLLOWING) and not known.knows(step.outputs[0])
-            if follows and (_takes_part(step) or not self._values.isdisjoint(step.inputs)):
+            if follows and (_takes_part(step, known) or not self._values.isdisjoint(step.inputs)):
                 self._values.update(step.outputs)
 
     def broadcast(self, step: Step, operands: Sequence[Any]) -> list[int]:
@@ -65,8 +66,10 @@ class Parts:
                 return [index for index in parts if any(size < full for size, full in zip(shapes[index], result, strict=True))]
 
 
-def _takes_part(step: Step) -> bool:
-    source = step.inputs[0]
+def _takes_part(step: Step, known: ConstantValues) -> bool:
+    source, *operands = step.inputs
+    if isinstance(step.layer, Gather):
+        return operands[0] is not None and known.knows(operands[0])
     return isinstance(step.layer, Slice) and source is not None and any(map(_is_less, step.outputs[0].shape, source.shape))
 
 
