@@ -179,8 +179,12 @@ def _applies(filter_: _Filter) -> Callable[[OpCall], bool]:
         if not floating(call) or not all(isinstance(size, int) and size > 0 for size in (*sizes, *wanted)):
             return False
         scales = (arguments["scales_h"], arguments["scales_w"])
-        axes = (_axis(*each, filter_, align_corners=arguments["align_corners"]) for each in zip(sizes, wanted, scales, strict=True))
-        return all(axis.is_right for axis in axes)
+        rows, columns = (
+            _axis(*each, filter_, align_corners=arguments["align_corners"]) for each in zip(sizes, wanted, scales, strict=True)
+        )
+        # Eager's kernel for the CPU writes its first row into all rows of an image one pixel wide, so that no filter gives its numbers.
+        astray = columns.out == 1 and rows.out > 1 and not rows.keeps
+        return rows.is_right and columns.is_right and not astray
 
     return static
 
