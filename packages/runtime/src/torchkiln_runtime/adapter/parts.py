@@ -69,7 +69,8 @@ class Parts:
 def _takes_part(step: Step, known: ConstantValues) -> bool:
     source, *operands = step.inputs
     if isinstance(step.layer, Gather):
-        return operands[0] is not None and known.knows(operands[0])
+        # With one index that it knows TensorRT takes it for a slice; of several none was wrong.
+        return operands[0] is not None and operands[0].rank == 0 and known.knows(operands[0])
     return isinstance(step.layer, Slice) and source is not None and any(map(_is_less, step.outputs[0].shape, source.shape))
 
 
