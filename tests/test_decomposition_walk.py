@@ -41,7 +41,6 @@ KEPT: dict[str, str] = {
     "complex": "complex numbers run in PyTorch",
     "polar": "complex numbers run in PyTorch",
     "adaptive_max_pool2d": "PyTorch's decomposition covers sizes that divide evenly",
-    "lstm": "on a CPU PyTorch decomposes it into a kernel of oneDNN",
     "_unsafe_masked_index_put_accumulate": "a backward operator",
 }
 """Operators that run in PyTorch although it ships a decomposition, and why."""
