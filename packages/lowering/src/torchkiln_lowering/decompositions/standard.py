@@ -12,6 +12,8 @@ from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
 from torchkiln_lowering.decompositions.prims import PRIMS
+from torchkiln_lowering.decompositions.products import PRODUCTS
+from torchkiln_lowering.decompositions.recurrent import RECURRENT
 from torchkiln_lowering.decompositions.softmax import SOFTMAX
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.decompositions.truths import TRUTHS
@@ -20,5 +22,20 @@ from torchkiln_lowering.decompositions.truths import TRUTHS
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
     return Decompositions(
-        MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **TRUTHS, **PRIMS})
+        MappingProxyType(
+            {
+                **NORMS,
+                **SOFTMAX,
+                **ATTENTION,
+                **POINTWISE,
+                **ACCUMULATE,
+                **INDEXING,
+                **DISTANCE,
+                **BAGS,
+                **TRUTHS,
+                **PRIMS,
+                **RECURRENT,
+                **PRODUCTS,
+            }
+        )
     )
