@@ -40,7 +40,6 @@ KEPT: dict[str, str] = {
     "as_strided_scatter": _STRIDES,
     "complex": "complex numbers run in PyTorch",
     "polar": "complex numbers run in PyTorch",
-    "lstm": "on a CPU PyTorch decomposes it into a kernel of oneDNN",
     "_unsafe_masked_index_put_accumulate": "a backward operator",
 }
 """Operators that run in PyTorch although it ships a decomposition, and why."""

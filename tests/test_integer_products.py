@@ -9,7 +9,7 @@ import torch
 from torch.export import Dim
 
 import torchkiln
-from torchkiln_lowering.decompositions.products import MOST_PER_ROW
+from torchkiln_lowering.decompositions.integer_products import MOST_PER_ROW
 from torchkiln_testing import OpClass, assert_same
 
 T = torch.Tensor

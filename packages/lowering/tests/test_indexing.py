@@ -97,6 +97,19 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "select_scatter": (lambda x, s: x.select_scatter(s, 1, -1), (_number(3, 4), _number(3, seed=2))),
     "take": (torch.take, (_number(3, 4), torch.tensor([[0, -1], [5, -12]]))),
     "take of a scalar": (torch.take, (_number(3, 4), torch.tensor(7))),
+    "put": (torch.put, (_number(3, 4).T, torch.tensor([[0, -1], [5, -11]]), _number(4, seed=2))),
+    "put that adds": (
+        lambda x, i, s: x.put(i, s, accumulate=True),
+        (_number(3, 4), torch.tensor([0, -1, 11, 0, -12]), _number(5, seed=2)),
+    ),
+    "put into a scalar": (torch.put, (torch.tensor(1.0), torch.tensor(-1), torch.tensor([2.0]))),
+    "put of bools": (
+        lambda x, i, s: x.put(i, s, accumulate=True),
+        (_number(3, 4, dtype=torch.bool), torch.tensor([0, 1, 1, 2]), _number(2, 2, dtype=torch.bool, seed=2)),
+    ),
+    "one_hot": (lambda x: F.one_hot(x, 5), (_index(2, 3, 2, below=5),)),
+    "one_hot of a scalar": (lambda x: F.one_hot(x, 3), (torch.tensor(2),)),
+    "one_hot of nothing": (lambda x: F.one_hot(x, 3), (torch.empty(0, 2, dtype=torch.int64),)),
     "unfold": (lambda x: x.unfold(1, 3, 2).exp(), (_number(2, 8, 3),)),
     "unfold_copy": (lambda x: torch.unfold_copy(x, 0, 2, 2), (_number(7, 3),)),
     "fold": (lambda x: F.fold(x, (5, 6), (2, 3), dilation=(2, 1), padding=(1, 0), stride=(1, 2)), (_number(2, 12, 10),)),
@@ -126,6 +139,27 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_call(name: str) -> None:
     _agrees(CALLS[name][0], *CALLS[name][1])
+
+
+def test_one_hot_of_a_class_outside_is_zeros() -> None:
+    """Eager raises, which an engine cannot."""
+    lowered = AtenLowering().lower(whole(lambda x: F.one_hot(x, 3), (torch.tensor([0, 1, 2]),)), oracle())
+    (got,) = run(lowered, torch.tensor([-1, 2, 3]))
+    assert got.tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 0]]
+
+
+def test_sizes_of_one_hot_and_put_may_be_symbolic() -> None:
+    rows = {0: torch.export.Dim("rows", min=2, max=40)}
+
+    def compute(x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return F.one_hot(index, 7), x.put(index, x[:, 0])
+
+    inputs = (_number(4, 3), torch.tensor([0, -1, 5, 3]).remainder(7))
+    lowered = AtenLowering().lower(whole(compute, inputs, ((rows, rows),)), oracle())
+    assert {aten.one_hot.default, aten.put.default}.isdisjoint(targets(lowered))
+    inputs = (_number(7, 3), torch.arange(7))
+    for got, want in zip(run(lowered, *inputs), compute(*inputs), strict=True):
+        torch.testing.assert_close(got, want)
 
 
 def _agrees(compute: Callable[..., Any], *inputs: torch.Tensor) -> None:

@@ -6,9 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
+from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output, same_dtype, static_shape
 from torchkiln_converters.writing.shapes import reshape, spread, squeeze, unsqueeze
 from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
@@ -18,13 +20,16 @@ from torchkiln_core.layers import Convolution, Deconvolution, UnaryOp
 aten = torch.ops.aten
 
 
-def _padding_covers_output(call: OpCall) -> bool:
-    """The layer cuts ``padding - output_padding`` elements off the end, which must not be negative."""
+def _begins_inside(call: OpCall) -> bool:
+    """The layer has no empty result: the padding at the beginning may not cut everything off."""
     if not call.arguments.get("transposed", True):
         return True
-    rank = fake(call, "input").dim() - 2
-    padding, extra = call.arguments["padding"], call.arguments["output_padding"]
-    return all(_at(padding, dim) >= _at(extra, dim) for dim in range(rank))
+    extents, kernel = (fake(call, name).shape[2:] for name in ("input", "weight"))
+    stride, padding, dilation = (call.arguments[name] for name in ("stride", "padding", "dilation"))
+    return all(
+        statically_known_true((size - 1) * _at(stride, dim) + _at(dilation, dim) * (taps - 1) >= _at(padding, dim))
+        for dim, (size, taps) in enumerate(zip(extents, kernel, strict=True))
+    )
 
 
 def _strided_or_dilated(call: OpCall) -> bool:
@@ -49,7 +54,7 @@ def _at(values: list[int], dim: int) -> int:
 
 _ONE_DTYPE = same_dtype("input", "weight", "bias")
 _TRANSPOSED = (
-    Requires("padding >= output_padding", _padding_covers_output),
+    Requires("a padding that leaves some of the transposed convolution", _begins_inside, "static"),
     Requires("a stride of 1 or a dilation of 1", _strided_or_dilated),
 )
 _KERNEL = Requires("float32 or float16 to transpose in three dimensions: TensorRT has no kernel in bfloat16", _has_a_kernel)
@@ -90,11 +95,22 @@ def _write(
 def _write_transposed(
     net: Network, geometry: _Geometry, output_padding: tuple[int, ...], input: Value, weight: Value, bias: Value | None
 ) -> Value:
-    """``output_padding`` is what the end of the result keeps of the padding."""
+    """``output_padding`` is what the end of the result keeps of the padding.
+
+    Where it is the larger one, the result goes on beyond what the kernel reaches: with zeros and the bias.
+    """
     spatial = input.rank - 2
     ends = zip(spread(geometry.post_padding, spatial), spread(output_padding, spatial), strict=True)
-    after = tuple(padding - extra for padding, extra in ends)
-    return _write(net, Deconvolution, dataclasses.replace(geometry, post_padding=after), input, weight, bias)
+    cuts = [padding - extra for padding, extra in ends]
+    geometry = dataclasses.replace(geometry, post_padding=tuple(max(cut, 0) for cut in cuts))
+    if min(cuts) >= 0:
+        return _write(net, Deconvolution, geometry, input, weight, bias)
+    wide = torch.float32 if input.dtype is torch.bfloat16 else input.dtype
+    reached = _write(net, Deconvolution, geometry, cast(net, input, wide), cast(net, weight, wide), None)
+    result = pad_with(net, reached, [(0, max(-cut, 0)) for cut in cuts], 0)
+    if bias is not None:
+        result = add(net, result, reshape(net, cast(net, bias, wide), (1, bias.shape[0], *(1,) * spatial)))
+    return cast(net, result, input.dtype)
 
 
 @converter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import torch
@@ -10,8 +11,9 @@ from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.ops.reduction import summed
-from torchkiln_converters.support import FLOATS, Equals, Requires, Support, fake, only_output
+from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output
 from torchkiln_converters.writing.shapes import reshape, spread
+from torchkiln_converters.writing.values import cast, mul, number
 from torchkiln_core import Network, OpCall, Size, Value
 from torchkiln_core.layers import Pooling, PoolingKind, ReduceOp
 
@@ -95,9 +97,20 @@ def max_pool3d(
     return _max_pool(net, self, (kernel, spread(stride, 3) or kernel, spread(padding, 3)), result), None
 
 
+def _sum_over(net: Network, value: Value, windows: _Windows, divisor: int, result: Result) -> Value:
+    """Sums of windows over one number, whatever part of a window lies in the padding: averages that count it, times the window's size.
+
+    In float32, so that a half result is rounded once. Source: ATen/native/cpu/AvgPoolKernel.cpp.
+    """
+    kernel, stride, padding = windows
+    layer = Pooling(PoolingKind.AVERAGE, kernel, stride, padding, _post_padding(value, windows, result), count_padding=True)
+    average = _pooled(net, layer, cast(net, value, torch.float32), result)
+    return cast(net, mul(net, average, number(net, math.prod(kernel) / divisor, torch.float32)), result.dtype)
+
+
 @converter(
     aten.avg_pool2d.default,
-    Support(dtypes=FLOATS, ranks=range(3, 5), rules=(Equals("divisor_override", None), _CEILED), ignores=("ceil_mode",)),
+    Support(dtypes=FLOATS, ranks=range(3, 5), rules=(_CEILED,), ignores=("ceil_mode",)),
 )
 def avg_pool2d(
     net: Network,
@@ -106,16 +119,20 @@ def avg_pool2d(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     count_include_pad: bool,
+    divisor_override: int | None,
     result: Result,
 ) -> Value:
     """``avg_pool2d(Tensor self, int[2] kernel_size, ...)``."""
     kernel = spread(kernel_size, 2)
-    return _average(net, self, (kernel, spread(stride, 2) or kernel, spread(padding, 2)), count_include_pad, result)
+    windows = (kernel, spread(stride, 2) or kernel, spread(padding, 2))
+    if divisor_override is not None:
+        return _sum_over(net, self, windows, divisor_override, result)
+    return _average(net, self, windows, count_include_pad, result)
 
 
 @converter(
     aten.avg_pool3d.default,
-    Support(dtypes=FLOATS, ranks=range(4, 6), rules=(Equals("divisor_override", None), _CEILED), ignores=("ceil_mode",)),
+    Support(dtypes=FLOATS, ranks=range(4, 6), rules=(_CEILED,), ignores=("ceil_mode",)),
 )
 def avg_pool3d(
     net: Network,
@@ -124,11 +141,15 @@ def avg_pool3d(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     count_include_pad: bool,
+    divisor_override: int | None,
     result: Result,
 ) -> Value:
     """``avg_pool3d(Tensor self, int[3] kernel_size, ...)``."""
     kernel = spread(kernel_size, 3)
-    return _average(net, self, (kernel, spread(stride, 3) or kernel, spread(padding, 3)), count_include_pad, result)
+    windows = (kernel, spread(stride, 3) or kernel, spread(padding, 3))
+    if divisor_override is not None:
+        return _sum_over(net, self, windows, divisor_override, result)
+    return _average(net, self, windows, count_include_pad, result)
 
 
 def _divides(call: OpCall) -> bool:

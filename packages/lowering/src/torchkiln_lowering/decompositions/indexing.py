@@ -65,6 +65,32 @@ def take(self: torch.Tensor, index: torch.Tensor) -> Any:
     return aten.reshape.default(aten.index_select.default(flat, 0, wanted), list(index.shape))
 
 
+def put(self: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> Any:
+    """``put``: into ``self`` as one row. Source: ATen/native/TensorAdvancedIndexing.cpp."""
+    flat, places, values = (aten.reshape.default(item, [-1]) for item in (self, index, source))
+    return aten.reshape.default(aten.index_put.default(flat, [places], values, accumulate), list(self.shape))
+
+
+_put_numbers = _as_numbers(put)
+
+
+def _puts_anywhere(self: torch.Tensor, *args: Any) -> Any:
+    return _put_numbers(self, *args) if self.dtype == torch.bool else put(self, *args)
+
+
+def one_hot(self: torch.Tensor, num_classes: int = -1) -> Any:
+    """``one_hot``: ``[*] -> int64 [*, C]``. Source: ATen/native/Onehot.cpp.
+
+    A class outside of ``0 ... C - 1`` gives a row of zeros: eager raises, which no engine can.
+    """
+    classes = aten.arange.default(num_classes, dtype=self.dtype, device=self.device)
+    return as_dtype(aten.eq.Tensor(aten.unsqueeze.default(self, -1), classes), torch.int64)
+
+
+def _has_classes(call: OpCall) -> bool:
+    return bool(call.arguments["num_classes"] > 0 and call.arguments["self"].meta["val"].dtype in (torch.int32, torch.int64))
+
+
 def unfold(self: torch.Tensor, dimension: int, size: int, step: int) -> Any:
     """``unfold`` of ``[*, L, *]``: windows ``[*, 1 + (L - size) // step, *, size]``. Source: ATen/native/TensorShape.cpp."""
     dim = dimension % self.dim()
@@ -186,6 +212,8 @@ INDEXING: dict[Callable[..., Any], Decomposition] = {
     aten.index_fill.int_Scalar: Decomposition(_as_numbers(aten.index_fill.int_Scalar), _is_bool),
     aten.index_fill.int_Tensor: Decomposition(_as_numbers(aten.index_fill.int_Tensor), _is_bool),
     aten.take.default: Decomposition(take),
+    aten.put.default: Decomposition(_puts_anywhere),
+    aten.one_hot.default: Decomposition(one_hot, _has_classes),
     aten.unfold.default: Decomposition(unfold, _unfolds),
     aten.diagonal_scatter.default: Decomposition(diagonal_scatter, _has_diagonal),
     aten.masked_scatter.default: Decomposition(masked_scatter, _masks),

@@ -8,15 +8,17 @@ from torchkiln_lowering.decompositions.accumulate import ACCUMULATE
 from torchkiln_lowering.decompositions.antialias import ANTIALIAS
 from torchkiln_lowering.decompositions.attention import ATTENTION
 from torchkiln_lowering.decompositions.bags import BAGS
+from torchkiln_lowering.decompositions.bilinear import BILINEAR
 from torchkiln_lowering.decompositions.bits import BITS
 from torchkiln_lowering.decompositions.distance import DISTANCE
 from torchkiln_lowering.decompositions.indexing import INDEXING
+from torchkiln_lowering.decompositions.integer_products import INTEGER_PRODUCTS
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.order_statistics import ORDER_STATISTICS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
 from torchkiln_lowering.decompositions.pools import POOLS
 from torchkiln_lowering.decompositions.prims import PRIMS
-from torchkiln_lowering.decompositions.products import PRODUCTS
+from torchkiln_lowering.decompositions.recurrent import RECURRENT
 from torchkiln_lowering.decompositions.scans import SCANS
 from torchkiln_lowering.decompositions.softmax import SOFTMAX
 from torchkiln_lowering.decompositions.sorting import SORTING
@@ -40,7 +42,9 @@ _FAMILIES = (
     TRUTHS,
     BITS,
     PRIMS,
-    PRODUCTS,
+    RECURRENT,
+    BILINEAR,
+    INTEGER_PRODUCTS,
 )
 
 

@@ -16,6 +16,8 @@ from torch._ops import OpOverload
 from torchkiln_core.call import OpCall
 
 Target = Callable[..., Any]
+_ONLY_OURS = frozenset({torch.ops.aten.lstm.input})
+"""PyTorch's decomposition is for one device: of an LSTM on a CPU it makes calls of a kernel of oneDNN."""
 
 
 def used_outputs(node: torch.fx.Node) -> frozenset[int] | None:
@@ -81,7 +83,7 @@ class Decompositions:
             return ()
         rule = self.rules.get(call.target)
         own = (rule,) if rule is not None and rule.applies(call) else ()
-        return own if _rounds_otherwise(call) else own + _of_torch(call.target)
+        return own if call.target in _ONLY_OURS or _rounds_otherwise(call) else own + _of_torch(call.target)
 
 
 def _rounds_otherwise(call: OpCall) -> bool:

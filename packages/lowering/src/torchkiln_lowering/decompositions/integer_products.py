@@ -41,7 +41,7 @@ def _small(call: OpCall) -> bool:
     return _integers(call) and all(isinstance(size, int) for size in sizes) and math.prod(sizes) <= MOST_PER_ROW
 
 
-PRODUCTS: dict[Callable[..., Any], Decomposition] = {
+INTEGER_PRODUCTS: dict[Callable[..., Any], Decomposition] = {
     aten.mm.default: Decomposition(mm, _small),
     aten.bmm.default: Decomposition(mm, _small),
     aten.mv.default: Decomposition(mv, _integers),
