@@ -130,6 +130,7 @@ def _problems(call: OpCall, conditional: Conditional) -> Iterator[tuple[str, str
             if problem is not None:
                 yield problem[0], f"{branch.name}: {node.name}: {problem[1]}"
     yield from _size_problems(conditional)
+    yield from _nesting_problems(conditional)
 
 
 def _result_problems(branch: Branch, results: Sequence[torch.Tensor]) -> Iterator[tuple[str, str]]:
@@ -180,6 +181,15 @@ def _size_problems(conditional: Conditional) -> Iterator[tuple[str, str]]:
                 for size in _sizes_in(node.meta.get("val")):
                     if size not in given and not isinstance(size, int) and not size.free_symbols <= plain:
                         yield "static", f"{branch.name}: {node.name}: expected sizes that the shapes of its operands tell, got {size}"
+
+
+def _nesting_problems(conditional: Conditional) -> Iterator[tuple[str, str]]:
+    """TensorRT-RTX 1.6 fails to build a conditional in a conditional of dynamic sizes, and does not say which layer is to blame."""
+    nodes = [node for branch in conditional.branches for node in branch.module.graph.nodes]
+    inner = next((node for node in nodes if node.target is COND), None)
+    sizes = [size for node in nodes if node.op != "output" for size in _sizes_in(node.meta.get("val"))]
+    if inner is not None and not all(isinstance(size, int) for size in sizes):
+        yield "static", f"{inner.name}: expected static sizes around a conditional in a conditional"
 
 
 def _sizes_in(value: Any) -> Iterator[Size]:
