@@ -19,7 +19,6 @@ from torchkiln_runtime import find_library
 from torchkiln_testing import assert_same
 
 
-
 @pytest.fixture(autouse=True)
 def conditionals_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """No conditional becomes a layer, as where a branch has a call that no engine takes: then its graphs are programs of their own."""

@@ -79,7 +79,7 @@ def convolving(net: Net, x: torch.Tensor) -> torch.Tensor:
 
 
 def one_after_another(net: Net, x: torch.Tensor) -> torch.Tensor:
-    y = torch.cond(x.sum() > 0, lambda t: net.layer(t), lambda t: t + net.count, (x,))
+    y = torch.cond(x.sum() > 0, net.layer, lambda t: t + net.count, (x,))
     z, _ = torch.cond(y.sum() > 0, lambda t: (t * 2, t.sin()), lambda t: (net.layer(t), t.cos()), (y,))
     return z + y
 

@@ -115,7 +115,7 @@ def _problems(call: OpCall, conditional: Conditional) -> Iterator[tuple[str, str
     if not isinstance(value, torch.Tensor) or value.dtype is not torch.bool:
         yield "dtype", f"pred: expected a bool tensor, got {value.dtype if isinstance(value, torch.Tensor) else value}"
         return
-    if value.dim() > MAX_RANK or any(not isinstance(size, int) or size != 1 for size in value.shape):
+    if value.dim() > MAX_RANK or sizes_of(value.shape) != (1,) * value.dim():
         yield "static", f"pred: expected one element, got {list(value.shape)}"
     if call.node.meta.get("unbacked_bindings"):
         yield "static", "result: expected sizes that follow from those of the operands, got some that depend on which graph runs"
@@ -145,29 +145,28 @@ def _result_problems(branch: Branch, results: Sequence[torch.Tensor]) -> Iterato
 
 def _node_problem(node: torch.fx.Node, device: torch.device, branch: Branch) -> tuple[str, str] | None:
     """What a graph must be made of: calls that only compute, on dense tensors of one device in dtypes that networks have."""
-    if node.op == "output":
+    if node.op == "output" or (node.op == "placeholder" and not node.users):
         return None
     if node.op not in ("placeholder", "call_function", "get_attr"):
         return "requires", f"expected calls of operators only, got {node.op}"
-    if node.op == "get_attr":
-        held = operator.attrgetter(str(node.target))(branch.module)
-        value = held if isinstance(held, torch.Tensor) else None
-    elif "val" not in node.meta:
-        return "requires", "expected the type of every value to be known"
-    else:
-        value = node.meta["val"]
     if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
         return "requires", f"expected calls that only compute their results, got {node.target}"
-    if node.op == "placeholder" and not node.users:
-        return None
-    for tensor in value if isinstance(value, (tuple, list)) else (value,):
-        if isinstance(tensor, torch.Tensor):
-            if tensor.device != device:
-                return "device", f"expected a tensor on {device}, got one on {tensor.device}"
-            if tensor.layout is not torch.strided:
-                return "requires", f"expected a strided tensor, got {tensor.layout}"
-            if node.op != "call_function" and (tensor.dtype not in NETWORK_DTYPES or tensor.dim() > MAX_RANK):
-                return "dtype", f"expected a tensor as networks have them, got {_shown(tensor)}"
+    if node.op != "get_attr" and "val" not in node.meta:
+        return "requires", "expected the type of every value to be known"
+    value: Any = operator.attrgetter(str(node.target))(branch.module) if node.op == "get_attr" else node.meta["val"]
+    tensors = [item for item in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(item, torch.Tensor)]
+    problems = (_tensor_problem(tensor, device, given=node.op != "call_function") for tensor in tensors)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _tensor_problem(tensor: torch.Tensor, device: torch.device, *, given: bool) -> tuple[str, str] | None:
+    """``given``: the tensor is an operand or a constant, which no converter is asked about."""
+    if tensor.device != device:
+        return "device", f"expected a tensor on {device}, got one on {tensor.device}"
+    if tensor.layout is not torch.strided:
+        return "requires", f"expected a strided tensor, got {tensor.layout}"
+    if given and (tensor.dtype not in NETWORK_DTYPES or tensor.dim() > MAX_RANK):
+        return "dtype", f"expected a tensor as networks have them, got {_shown(tensor)}"
     return None
 
 

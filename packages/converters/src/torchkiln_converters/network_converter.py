@@ -105,12 +105,7 @@ class _Conversion:
 
     def _call(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
-            source, index = node.args
-            picked = self._tuple(source)[int(str(index))]
-            if picked is not None:
-                self.values[node] = picked
-            elif node.users:
-                raise InternalError(f"{source}: its converter leaves out result {index}, which {node.name} reads", where=source_of(node))
+            self._pick(node)
             return
         call = OpCall.from_node(node)
         rejection = self.registry.reject(call)
@@ -120,16 +115,11 @@ class _Conversion:
             )
         with self.net.scope(self.path + node.name, call.where):
             try:
-                if call.target is COND:
-                    results = self._conditional(call)
-                else:
-                    results = self.registry[call.target].convert(self.net, call, self._value)
+                results = self._convert(call)
             except KilnError:
                 raise
             except NotStatic as problem:
-                raise ConversionError(
-                    f"{target_name(call.target)}: {problem}", node=self.path + node.name, where=call.where
-                ) from problem
+                raise ConversionError(f"{target_name(call.target)}: {problem}", node=self.path + node.name, where=call.where) from problem
             except Exception as error:
                 raise InternalError(
                     f"converter of {target_name(call.target)} failed on {node.format_node()}: {error}",
@@ -142,6 +132,18 @@ class _Conversion:
             self.values[node] = results
         elif results[0] is not None:
             self.values[node] = results[0]
+
+    def _pick(self, node: torch.fx.Node) -> None:
+        """One of several results."""
+        source, index = node.args
+        picked = self._tuple(source)[int(str(index))]
+        if picked is not None:
+            self.values[node] = picked
+        elif node.users:
+            raise InternalError(f"{source}: its converter leaves out result {index}, which {node.name} reads", where=source_of(node))
+
+    def _convert(self, call: OpCall) -> tuple[Value | None, ...]:
+        return self._conditional(call) if call.target is COND else self.registry[call.target].convert(self.net, call, self._value)
 
     def _check_contract(self, call: OpCall, results: tuple[Value | None, ...]) -> None:
         """Dtype and shape of each value equal those of the node's fake tensor."""
@@ -190,7 +192,7 @@ class _Conversion:
             return HeldTensor(tensor) if isinstance(tensor, torch.Tensor) else None
         return self.held.get(node)
 
-    def _conditional(self, call: OpCall) -> tuple[Value, ...]:
+    def _conditional(self, call: OpCall) -> tuple[Value | None, ...]:
         """``torch.cond``: weights become constants of the branches that read them, other tensors operands of the layer."""
         conditional = Conditional.of(call)
         if conditional is None:

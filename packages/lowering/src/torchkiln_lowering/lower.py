@@ -126,9 +126,9 @@ class AtenLowering:
         before = {name: module.get_submodule(name) for name in names}
         try:
             for name in names:
-                branch = self._rewritten(branch_program(before[name], around.dims), oracle)
-                branch.recompile()
-                module.add_submodule(name, branch)
+                lowered = self._rewritten(branch_program(before[name], around.dims), oracle)
+                lowered.recompile()
+                module.add_submodule(name, lowered)
             if oracle.reject(OpCall.from_node(call)) is None:
                 return
         except LoweringError as error:

@@ -78,7 +78,9 @@ def _by_user_inside(position: int, view: ProgramView, refusals: Refusals) -> Rej
     """What the user keeps in PyTorch of a graph that a call runs: the call is not kept itself, so the rest of the graph may be compiled."""
     node = view.nodes[position]
     for call, _ in calls_inside(node, view.program.module):
-        kept = "torch_executed_ops" if call.target in refusals.executed else "torch_executed_modules" if call in refusals.in_modules else None
+        kept = (
+            "torch_executed_ops" if call.target in refusals.executed else "torch_executed_modules" if call in refusals.in_modules else None
+        )
         if kept is not None:
             found = f"{target_name(call.target)} ({call.name}), which {kept} keeps in PyTorch"
             return Rejection.of_node(node, "body", f"expected graphs of calls that may run in an engine, got one with {found}")
