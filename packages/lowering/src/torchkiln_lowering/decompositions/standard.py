@@ -8,6 +8,7 @@ from torchkiln_lowering.decompositions.accumulate import ACCUMULATE
 from torchkiln_lowering.decompositions.attention import ATTENTION
 from torchkiln_lowering.decompositions.bags import BAGS
 from torchkiln_lowering.decompositions.distance import DISTANCE
+from torchkiln_lowering.decompositions.fake_quantize import FAKE_QUANTIZE
 from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.norms import NORMS
 from torchkiln_lowering.decompositions.pointwise import POINTWISE
@@ -20,5 +21,7 @@ from torchkiln_lowering.decompositions.truths import TRUTHS
 def standard_decompositions() -> Decompositions:
     """Torchkiln's own decompositions; PyTorch's tables answer for every other operator."""
     return Decompositions(
-        MappingProxyType({**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **TRUTHS, **PRIMS})
+        MappingProxyType(
+            {**NORMS, **SOFTMAX, **ATTENTION, **POINTWISE, **ACCUMULATE, **INDEXING, **DISTANCE, **BAGS, **TRUTHS, **FAKE_QUANTIZE, **PRIMS}
+        )
     )
