@@ -104,23 +104,36 @@ def quantize_channels(
     zero = _unless_zero(net, zero_points)
     zero = None if zero is None else _along(net, zero, axis, input.rank)
     product = mul(net, cast(net, input, torch.float32), _along(net, inverse, axis, input.rank))
-    return _quantized(net, product, zero, (quant_min, quant_max), result.dtype)
+    return _quantized(net, product, zero, (quant_min, quant_max), result.dtype, axis_of(axis, input.rank))
 
 
-def _quantized(net: Network, scaled: Value, zero: Value | None, limits: tuple[int, int], dtype: torch.dtype) -> Value:
+def _quantized(
+    net: Network, scaled: Value, zero: Value | None, limits: tuple[int, int], dtype: torch.dtype, axis: int | None = None
+) -> Value:
     """Rounds, with ties to even, moves by the zero point, and limits; float32 ``[*]`` to ``dtype``."""
-    plain = zero is None and dtype is torch.int8 and scaled.rank > 0
-    if not plain:
+    ones = _ones(net, scaled, axis) if zero is None and dtype is torch.int8 and scaled.rank > 0 else None
+    if ones is None:
         scaled = unary(net, UnaryOp.ROUND, scaled)
         scaled = scaled if zero is None else add(net, scaled, zero)
     held = torch.iinfo(dtype)
     for op, limit, of_dtype in ((ElementwiseOp.MAX, limits[0], held.min), (ElementwiseOp.MIN, limits[1], held.max)):
-        if not plain or limit != of_dtype:
+        if ones is None or limit != of_dtype:
             scaled = elementwise(net, op, scaled, number(net, limit, torch.float32))
-    if plain:
-        return net.add(Quantize(torch.int8), scaled, number(net, 1, torch.float32))
+    if ones is not None:
+        return net.add(Quantize(torch.int8, axis), scaled, ones)
     whole = cast(net, scaled, torch.int32)
     return net.add(Cast(dtype), whole) if dtype in BYTES else whole
+
+
+def _ones(net: Network, scaled: Value, axis: int | None) -> Value | None:
+    """The scale of the ``Quantize`` layer, if one is right.
+
+    TensorRT-RTX 1.6 crashes on a constant that is quantized by one scale, dequantized by one per channel, and a factor of a product.
+    """
+    if axis is not None:
+        channels = scaled.shape[axis]
+        return net.constant(torch.ones(channels)) if isinstance(channels, int) else None
+    return None if ConstantValues(net).knows(scaled) else number(net, 1, torch.float32)
 
 
 @converter(
