@@ -39,8 +39,9 @@ def _tables() -> Iterator[OpCase]:
 
 
 def _over_dtypes(case: OpCase) -> Iterator[OpCase]:
-    """A case with floating tensors runs in every floating dtype that the converter's ``Support`` names."""
-    if not any(tensor.is_floating_point() for tensor in case.tensors()):
+    """A case with floating tensors runs in every floating dtype that the converter's ``Support`` names, where it names any of them."""
+    named = not _REGISTRY[case.op].support.dtypes.isdisjoint(_FLOATS)
+    if not named or not any(tensor.is_floating_point() for tensor in case.tensors()):
         yield case
         return
     for dtype in _FLOATS:

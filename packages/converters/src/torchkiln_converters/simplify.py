@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 import torch
 
+from torchkiln_converters.support import BYTES
 from torchkiln_converters.writing.shapes import same_shape
 from torchkiln_core import Network, Step, Value
 from torchkiln_core.layers import Constant, Select, Slice
@@ -74,9 +75,12 @@ class _Known:
         return None if value is None else self._tensors.get(value)
 
     def folded(self, step: Step) -> Step:
-        """The step, or the constant that it computes. An expansion stays a layer: it reads one number, not as many as it writes."""
+        """The step, or the constant that it computes. An expansion stays a layer: it reads one number, not as many as it writes.
+
+        Constants of one byte are none that every layer takes.
+        """
         tensor = self.tensor(step.outputs[0])
-        if tensor is None or isinstance(step.layer, Constant) or _expands(step):
+        if tensor is None or isinstance(step.layer, Constant) or _expands(step) or tensor.dtype in BYTES:
             return step
         step.outputs[0].constant = tensor
         return dataclasses.replace(step, layer=Constant(tensor), inputs=())

@@ -23,7 +23,9 @@ NUMBERS = FLOATS | INTEGERS
 NETWORK_DTYPES = NUMBERS | BOOLS
 """Every dtype that values of a network have."""
 BYTES = frozenset({torch.int8, torch.uint8})
-"""Dtypes that enter a network behind a cast only."""
+"""Integers of one byte, which layers convert, scale or (int8 only) move."""
+FP8 = frozenset({torch.float8_e4m3fn})
+"""The float of one byte that TensorRT has, which it takes where it is scaled only."""
 MAX_RANK = 8
 """TensorRT's limit."""
 

@@ -7,6 +7,7 @@ import torch
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import BYTES, NETWORK_DTYPES, Support
+from torchkiln_converters.writing.narrow import narrowed, widened
 from torchkiln_converters.writing.shapes import expand
 from torchkiln_converters.writing.values import cast
 from torchkiln_core import Network, Value
@@ -14,15 +15,22 @@ from torchkiln_core import Network, Value
 aten = torch.ops.aten
 
 
-@converter(aten._to_copy.default, Support(dtypes=NETWORK_DTYPES | BYTES, ignores=("dtype",)))
+@converter(aten._to_copy.default, Support(dtypes=NETWORK_DTYPES | BYTES, results=NETWORK_DTYPES | BYTES, ignores=("dtype",)))
 def to_copy(net: Network, self: Value, result: Result) -> Value:
-    """``_to_copy(Tensor self, *, ScalarType? dtype=None, ...)``. Numbers to bool test for non-zero; int8 and uint8 enter here."""
-    if self.dtype in BYTES and result.dtype is torch.bool:
-        return cast(net, cast(net, self, torch.int32), torch.bool)
-    return cast(net, self, result.dtype)
+    """``_to_copy(Tensor self, *, ScalarType? dtype=None, ...)``. Numbers to bool test for non-zero; integers to one byte keep the last."""
+    if self.dtype is result.dtype:
+        return self
+    if result.dtype in BYTES:
+        return narrowed(net, self, result.dtype)
+    if self.dtype not in BYTES:
+        return cast(net, self, result.dtype)
+    return cast(net, widened(net, self, torch.int32), torch.bool) if result.dtype is torch.bool else widened(net, self, result.dtype)
 
 
-@converter((aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default, aten.lift_fresh.default))
+@converter(
+    (aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default, aten.lift_fresh.default),
+    Support(dtypes=NETWORK_DTYPES | {torch.int8}, results=NETWORK_DTYPES | {torch.int8}),
+)
 def copy_of(net: Network, self: Value) -> Value:
     """``clone(Tensor self, *, MemoryFormat? memory_format=None)`` and its like: the value itself, since values never change."""
     return self

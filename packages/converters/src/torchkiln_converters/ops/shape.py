@@ -8,46 +8,48 @@ import torch
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import Requires, Support, fake
+from torchkiln_converters.support import NETWORK_DTYPES, Requires, Support, fake
 from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, static_sizes, transpose
 from torchkiln_core import Network, OpCall, Size, Value
 from torchkiln_core.layers import Slice
 from torchkiln_core.size import sizes_of
 
 aten = torch.ops.aten
+_MOVED = NETWORK_DTYPES | {torch.int8}
+"""Dtypes of values that layers give another order or shape."""
 
 
-@converter((aten.view.default, aten._unsafe_view.default), Support(ignores=("size",)))
+@converter((aten.view.default, aten._unsafe_view.default), Support(dtypes=_MOVED, results=_MOVED, ignores=("size",)))
 def view(net: Network, self: Value, result: Result) -> Value:
     """``view(Tensor self, SymInt[] size)``."""
     return reshape(net, self, result.shape)
 
 
-@converter((aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims), Support(ignores=("dim",)))
+@converter((aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims), Support(dtypes=_MOVED, results=_MOVED, ignores=("dim",)))
 def unsqueeze(net: Network, self: Value, result: Result) -> Value:
     """``unsqueeze(Tensor self, int dim)``, ``squeeze.dim(Tensor self, int dim)``, ``squeeze.dims(Tensor self, int[] dim)``."""
     return reshape(net, self, result.shape)
 
 
-@converter(aten.squeeze.default)
+@converter(aten.squeeze.default, Support(dtypes=_MOVED, results=_MOVED))
 def squeeze(net: Network, self: Value, result: Result) -> Value:
     """``squeeze(Tensor self)``."""
     return reshape(net, self, result.shape)
 
 
-@converter(aten.permute.default)
+@converter(aten.permute.default, Support(dtypes=_MOVED, results=_MOVED))
 def permute_(net: Network, self: Value, dims: tuple[int, ...]) -> Value:
     """``permute(Tensor self, int[] dims)``."""
     return permute(net, self, [axis_of(dim, self.rank) for dim in dims])
 
 
-@converter(aten.transpose.int)
+@converter(aten.transpose.int, Support(dtypes=_MOVED, results=_MOVED))
 def transpose_(net: Network, self: Value, dim0: int, dim1: int) -> Value:
     """``transpose.int(Tensor self, int dim0, int dim1)``."""
     return self if self.rank == 0 else transpose(net, self, dim0, dim1)
 
 
-@converter(aten.t.default)
+@converter(aten.t.default, Support(dtypes=_MOVED, results=_MOVED))
 def t(net: Network, self: Value) -> Value:
     """``t(Tensor self)``, of rank 2 or less."""
     return self if self.rank < 2 else transpose(net, self, 0, 1)

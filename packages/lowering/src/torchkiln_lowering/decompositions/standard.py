@@ -11,6 +11,7 @@ from torchkiln_lowering.decompositions.bags import BAGS
 from torchkiln_lowering.decompositions.bilinear import BILINEAR
 from torchkiln_lowering.decompositions.bits import BITS
 from torchkiln_lowering.decompositions.distance import DISTANCE
+from torchkiln_lowering.decompositions.fake_quantize import FAKE_QUANTIZE
 from torchkiln_lowering.decompositions.indexing import INDEXING
 from torchkiln_lowering.decompositions.integer_products import INTEGER_PRODUCTS
 from torchkiln_lowering.decompositions.norms import NORMS
@@ -41,6 +42,7 @@ _FAMILIES = (
     ANTIALIAS,
     TRUTHS,
     BITS,
+    FAKE_QUANTIZE,
     PRIMS,
     RECURRENT,
     BILINEAR,

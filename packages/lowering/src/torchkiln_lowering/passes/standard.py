@@ -16,6 +16,7 @@ from torchkiln_lowering.passes.raise_layer_norm import raise_group_norm, raise_l
 from torchkiln_lowering.passes.raise_rms_norm import raise_rms_norm
 from torchkiln_lowering.passes.raise_rotary import raise_rotary_embedding
 from torchkiln_lowering.passes.split_complex import split_complex
+from torchkiln_lowering.passes.widen_quantized import widen_quantized
 from torchkiln_lowering.pipeline import Pass, Pipeline
 
 
@@ -27,6 +28,7 @@ def standard_pipeline() -> Pipeline:
             Pass("split_complex", split_complex),
             Pass("lower_rank", lower_rank),
             Pass("remove_proven_checks", remove_proven_checks),
+            Pass("widen_quantized", widen_quantized),
             Pass("merge_casts", merge_casts),
             Pass("merge_transposes", merge_transposes),
             Pass("merge_reshapes", merge_reshapes),

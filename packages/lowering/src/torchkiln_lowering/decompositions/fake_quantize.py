@@ -1,0 +1,102 @@
+"""Fake quantization: what rounding to integers with a scale and a zero point leaves of floats."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.precision import as_dtype
+from torchkiln_lowering.decompositions.table import Decomposition
+
+aten = torch.ops.aten
+_LARGEST = 1 << 24
+"""Up to here float32 holds every integer."""
+
+
+def per_tensor_masked(x: torch.Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Any, Any]:
+    """``fake_quantize_per_tensor_affine_cachemask``: ``[*] -> [*], bool [*]``.
+
+    Infinities become the limits, and NaN stays; both are undefined in PyTorch, which casts them to integers.
+    Source: ATen/native/quantized/cpu/kernels/QuantizedOpKernels.cpp, ``fake_quantize_tensor_cachemask_kernel``.
+    """
+    # The kernel inverts the scale in float32.
+    inverse = 1.0 / ctypes.c_float(scale).value
+    whole = aten.round.default(aten.mul.Scalar(as_dtype(x, torch.float32), inverse))
+    whole = aten.add.Scalar(whole, zero_point) if zero_point else whole
+    limited = _limited(whole, quant_min, quant_max)
+    limited = aten.sub.Scalar(limited, zero_point) if zero_point else limited
+    return as_dtype(aten.mul.Scalar(limited, scale), x.dtype), _inside(whole, quant_min, quant_max)
+
+
+def per_tensor(x: torch.Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> Any:
+    """``fake_quantize_per_tensor_affine``: ``[*] -> [*]``."""
+    return per_tensor_masked(x, scale, zero_point, quant_min, quant_max)[0]
+
+
+def per_channel_masked(
+    x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, quant_min: int, quant_max: int
+) -> tuple[Any, Any]:
+    """``fake_quantize_per_channel_affine_cachemask``: ``[*], [C], [C] -> [*], bool [*]``."""
+    shape = [1] * x.dim()
+    shape[axis] = scale.shape[0]
+    return _by_tensors(x, aten.view.default(scale, shape), aten.view.default(zero_point, shape), quant_min, quant_max)
+
+
+def per_channel(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, quant_min: int, quant_max: int) -> Any:
+    """``fake_quantize_per_channel_affine``: ``[*], [C], [C] -> [*]``."""
+    return per_channel_masked(x, scale, zero_point, axis, quant_min, quant_max)[0]
+
+
+def per_tensor_of_tensors(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, quant_min: int, quant_max: int) -> Any:
+    """``fake_quantize_per_tensor_affine.tensor_qparams``: ``[*], [1], [1] -> [*]``."""
+    return _by_tensors(x, aten.view.default(scale, []), aten.view.default(zero_point, []), quant_min, quant_max)[0]
+
+
+def per_tensor_if_enabled(
+    x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, fake_quant_enabled: torch.Tensor, quant_min: int, quant_max: int
+) -> tuple[Any, Any]:
+    """``_fake_quantize_per_tensor_affine_cachemask_tensor_qparams``: ``x`` itself, with nothing masked, where it is not enabled."""
+    out, mask = _by_tensors(x, aten.view.default(scale, []), aten.view.default(zero_point, []), quant_min, quant_max)
+    enabled = aten.ne.Scalar(aten.view.default(fake_quant_enabled, []), 0)
+    return aten.where.self(enabled, out, x), aten.logical_or.default(mask, aten.logical_not.default(enabled))
+
+
+def _by_tensors(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, quant_min: int, quant_max: int) -> tuple[Any, Any]:
+    """Scale and zero point broadcast over ``x`` ``[*]``."""
+    factor, zero = as_dtype(scale, torch.float32), as_dtype(zero_point, torch.float32)
+    whole = aten.round.default(aten.mul.Tensor(as_dtype(x, torch.float32), aten.reciprocal.default(factor)))
+    whole = aten.add.Tensor(whole, zero)
+    limited = aten.sub.Tensor(_limited(whole, quant_min, quant_max), zero)
+    return as_dtype(aten.mul.Tensor(limited, factor), x.dtype), _inside(whole, quant_min, quant_max)
+
+
+def _limited(whole: torch.Tensor, low: int, high: int) -> Any:
+    return aten.clamp.default(whole, low, high)
+
+
+def _inside(whole: torch.Tensor, low: int, high: int) -> Any:
+    return aten.logical_and.default(aten.ge.Scalar(whole, low), aten.le.Scalar(whole, high))
+
+
+def _is_exact(call: OpCall) -> bool:
+    """Whether float32 holds scale, limits and zero points; zero points in floats are rounded together with the quotient."""
+    scale, zero, low, high = (call.arguments[name] for name in ("scale", "zero_point", "quant_min", "quant_max"))
+    whole = abs(zero) <= _LARGEST if isinstance(zero, int) else not zero.meta["val"].dtype.is_floating_point
+    held = not isinstance(scale, float) or (scale > 0 and 0 < ctypes.c_float(scale).value < math.inf)
+    floats = (torch.float32, torch.float16, torch.bfloat16)
+    return bool(whole and held and -_LARGEST <= low <= high <= _LARGEST and call.arguments["self"].meta["val"].dtype in floats)
+
+
+FAKE_QUANTIZE: dict[Callable[..., Any], Decomposition] = {
+    aten.fake_quantize_per_tensor_affine.default: Decomposition(per_tensor, _is_exact),
+    aten.fake_quantize_per_tensor_affine.tensor_qparams: Decomposition(per_tensor_of_tensors, _is_exact),
+    aten.fake_quantize_per_tensor_affine_cachemask.default: Decomposition(per_tensor_masked, _is_exact),
+    aten.fake_quantize_per_channel_affine.default: Decomposition(per_channel, _is_exact),
+    aten.fake_quantize_per_channel_affine_cachemask.default: Decomposition(per_channel_masked, _is_exact),
+    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: Decomposition(per_tensor_if_enabled, _is_exact),
+}
