@@ -54,7 +54,9 @@ def returning_what_it_takes(net: Net, x: torch.Tensor) -> tuple[torch.Tensor, ..
 
 
 def returning_weights(net: Net, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.cond(x.sum() > 0, lambda t: (net.count.clone(), t.sum(0)), lambda t: (t.sum(0), net.layer.bias.clone()), (x,))
+    return torch.cond(
+        x.sum() > 0, lambda t: (net.count.clone(), net.layer(t).sum(0)), lambda t: (net.layer(t).sum(0), net.layer.bias.clone()), (x,)
+    )
 
 
 def of_several_dtypes(net: Net, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
