@@ -7,7 +7,7 @@ import torch
 import torch.ao.quantization.fx._decomposed
 
 from torchkiln_core.layers import Cast, Constant, Dequantize, Quantize
-from torchkiln_testing import OpCase, trace_call
+from torchkiln_testing import OpCase, OpClass, check_op, trace_call
 
 aten = torch.ops.aten
 quantized = torch.ops.quantized_decomposed
@@ -57,6 +57,27 @@ def test_a_constant_of_int8_is_read_by_a_dequantize_layer_only(converter):
     held = {step.outputs[0] for step in network.steps if isinstance(step.layer, Constant) and step.outputs[0].dtype is torch.int8}
     readers = [type(step.layer) for step in network.steps if not held.isdisjoint(step.inputs)]
     assert readers == [Dequantize]
+
+
+def _whole(*shape):
+    return torch.randint(-128, 128, shape, generator=torch.Generator().manual_seed(5)).to(torch.int8)
+
+
+PRODUCTS = [
+    *(
+        OpCase(aten._int_mm.default, (_whole(*left), _whole(*right)), weights=weights, op_class=OpClass.EXACT)
+        for left, right in (((3, 4), (4, 5)), ((2, 2500), (2500, 3)), ((1, 1024), (1024, 1)), ((2, 1), (1, 3)))
+        for weights in ((), (0,), (1,))
+    ),
+    OpCase(aten._int_mm.default, (_whole(17, 64), _whole(8, 64).t()), dynamic=((0, 0),), weights=(1,), op_class=OpClass.EXACT),
+    OpCase(aten._int_mm.default, (_whole(7, 2500), _whole(2500, 9)), dynamic=((0, 0), (1, 1)), op_class=OpClass.EXACT),
+]
+
+
+@pytest.mark.parametrize("case", PRODUCTS, ids=str)
+def test_products_of_any_sizes(case, converter, builder):
+    """PyTorch computes these on a CPU only."""
+    check_op(case, converter, builder)
 
 
 REFUSED = [
