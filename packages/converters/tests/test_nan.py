@@ -31,7 +31,8 @@ def test_no_elementwise_extreme_chooses_between_nan_and_a_number(cases, converte
         first.setdefault((case.op, len(case.args)), case)
     for (op, _), case in first.items():
         found = [step for step in _network(case, converter).steps if _is_extreme(step) and step.outputs[0].dtype.is_floating_point]
-        assert not found or op in ADDS_ANOTHER_NAN, case
+        # No integer stands for NaN, and quantization gives integers.
+        assert not found or op in ADDS_ANOTHER_NAN or op.namespace == "quantized_decomposed", case
 
 
 INTEGER_CALLS = [
