@@ -22,52 +22,67 @@ def values(*shape: int) -> T:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-WEIGHT, KERNEL_1D, KERNEL_2D, KERNEL_3D, BIAS = values(4, 6, 6), values(6, 2, 3), values(6, 2, 3, 2), values(6, 2, 2, 1, 2), values(4)
-PLACES = torch.tensor([0, -1, 7, 3])
+HELD = {
+    "weight": values(4, 6, 6),
+    "kernel_1d": values(6, 2, 3),
+    "kernel_2d": values(6, 2, 3, 2),
+    "kernel_3d": values(6, 2, 2, 1, 2),
+    "bias": values(4),
+    "places": torch.tensor([0, -1, 7, 3]),
+}
 
 
-def like(x: T, *items: T) -> tuple[T, ...]:
-    return tuple(item.to(x.device, x.dtype) for item in items)
+class Call(torch.nn.Module):
+    """``[*] -> [*]``: a function of the argument and of this module, which holds tensors for it."""
+
+    def __init__(self, function: Callable[[T, Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+        for name, tensor in HELD.items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, x: T) -> Any:
+        return self.function(x, self)
 
 
-CALLS: dict[str, tuple[Callable[[T], Any], tuple[int, ...], tuple[torch.dtype, ...], OpClass]] = {
-    "one_hot": (lambda x: F.one_hot((x.abs() * 2).clamp(max=4).long(), 5), (3, 6), (torch.float32,), OpClass.EXACT),
-    "put": (lambda x: x.put(PLACES.to(x.device), x[0, :4] * 2), (3, 6), FLOATS, OpClass.EXACT),
-    "put that adds": (lambda x: x.put(PLACES.to(x.device).abs(), x[0, :4], accumulate=True), (3, 6), FLOATS, OpClass.PARTIAL),
-    "bilinear": (lambda x: F.bilinear(x, x * 0.5, *like(x, WEIGHT, BIAS)), (3, 6), FLOATS, OpClass.MATMUL),
+CALLS: dict[str, tuple[Callable[[T, Any], Any], tuple[int, ...], tuple[torch.dtype, ...], OpClass]] = {
+    "one_hot": (lambda x, _: F.one_hot((x.abs() * 2).clamp(max=4).long(), 5), (3, 6), (torch.float32,), OpClass.EXACT),
+    "put": (lambda x, held: x.put(held.places, x[0, :4] * 2), (3, 6), FLOATS, OpClass.EXACT),
+    "put that adds": (lambda x, held: x.put(held.places.abs(), x[0, :4], accumulate=True), (3, 6), FLOATS, OpClass.PARTIAL),
+    "bilinear": (lambda x, held: F.bilinear(x, x * 0.5, held.weight, held.bias), (3, 6), FLOATS, OpClass.MATMUL),
     "conv_transpose1d": (
-        lambda x: F.conv_transpose1d(x, *like(x, KERNEL_1D, BIAS), stride=3, output_padding=2, groups=2),
+        lambda x, held: F.conv_transpose1d(x, held.kernel_1d, held.bias, stride=3, output_padding=2, groups=2),
         (3, 6, 5),
         FLOATS,
         OpClass.MATMUL,
     ),
     "conv_transpose2d": (
-        lambda x: F.conv_transpose2d(x, *like(x, KERNEL_2D, BIAS), padding=(1, 0), output_padding=(0, 1), dilation=2, groups=2),
+        lambda x, held: F.conv_transpose2d(x, held.kernel_2d, held.bias, padding=(1, 0), output_padding=(0, 1), dilation=2, groups=2),
         (3, 6, 5, 4),
         BELOW_3D,
         OpClass.MATMUL,
     ),
     "conv_transpose3d": (
-        lambda x: F.conv_transpose3d(x, *like(x, KERNEL_3D, BIAS), stride=2, output_padding=(1, 0, 1), groups=2),
+        lambda x, held: F.conv_transpose3d(x, held.kernel_3d, held.bias, stride=2, output_padding=(1, 0, 1), groups=2),
         (3, 6, 2, 3, 3),
         BELOW_3D,
         OpClass.MATMUL,
     ),
-    "avg_pool1d": (lambda x: F.avg_pool1d(x, 3, 2, 1, True, False), (3, 6, 9), FLOATS, OpClass.REDUCTION),
-    "avg_pool2d": (lambda x: F.avg_pool2d(x, 3, 2, 1, True, False, divisor_override=5), (3, 2, 8, 9), FLOATS, OpClass.REDUCTION),
-    "avg_pool3d": (lambda x: F.avg_pool3d(x, 2, 2, 1, divisor_override=-3), (3, 2, 4, 5, 3), (torch.float32,), OpClass.REDUCTION),
+    "avg_pool1d": (lambda x, _: F.avg_pool1d(x, 3, 2, 1, True, False), (3, 6, 9), FLOATS, OpClass.REDUCTION),
+    "avg_pool2d": (lambda x, _: F.avg_pool2d(x, 3, 2, 1, True, False, divisor_override=5), (3, 2, 8, 9), FLOATS, OpClass.REDUCTION),
+    "avg_pool3d": (lambda x, _: F.avg_pool3d(x, 2, 2, 1, divisor_override=-3), (3, 2, 4, 5, 3), (torch.float32,), OpClass.REDUCTION),
 }
 CASES = [pytest.param(name, dtype, id=f"{name}, {dtype}") for name, (_, _, dtypes, _) in CALLS.items() for dtype in dtypes]
 
 
 def check(name: str, dtype: torch.dtype, dynamic: bool, device: str, **options: Any) -> None:
     function, shape, _, kind = CALLS[name]
-    x = values(*shape).to(device, dtype)
+    x, model = values(*shape).to(device, dtype), Call(function).to(device, dtype)
     shapes = ({0: Dim("batch", min=2, max=9)},) if dynamic else None
-    compiled = torchkiln.compile(function, (x,), dynamic_shapes=shapes, min_block_size=1, require_full_compilation=True, **options)
+    compiled = torchkiln.compile(model, (x,), dynamic_shapes=shapes, min_block_size=1, require_full_compilation=True, **options)
     assert [segment.kind for segment in compiled.report.segments] == ["engine"]
     for given in (x, *((x[1:], torch.cat([x, x, x])) if dynamic else ())):
-        assert_same(function(given), compiled(given), kind)
+        assert_same(model(given), compiled(given), kind)
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])

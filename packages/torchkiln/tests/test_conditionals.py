@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 import torchkiln
 from torchkiln_runtime import find_library
@@ -73,11 +74,23 @@ def by_size(net: Net, x: torch.Tensor) -> torch.Tensor:
     return torch.cond(x.mean() > 0, yes, no, (x,)).reshape(rows, 3)
 
 
+def of_many_layers(net: Net, x: torch.Tensor) -> torch.Tensor:
+    def yes(t: torch.Tensor) -> torch.Tensor:
+        normal = functional.layer_norm(t, (3,), net.count)
+        attended = functional.scaled_dot_product_attention(normal[None, None], normal[None, None], t[None, None])[0, 0]
+        return functional.gelu(attended) + functional.max_pool1d(t[None], 3, 1, 1)[0] + t.sort(1).values.cumsum(1)
+
+    def no(t: torch.Tensor) -> torch.Tensor:
+        picked = torch.cat([t[:, :1], t[:, 1:].flip(1)], 1).gather(1, t.argsort(1))
+        pooled = functional.avg_pool1d(t[None], 3, 1, 1)[0]
+        return torch.where(picked > 0, picked.softmax(1), pooled) - t.amax(1, keepdim=True) * t.var(1)[:, None]
+
+    return torch.cond(x.sum() > 0, yes, no, (x.sin(),))
+
+
 def convolving(net: Net, x: torch.Tensor) -> torch.Tensor:
-    rows = x.t()[None]
-    yes = lambda t: torch.relu(net.conv(t)) * net.count[:, None]  # noqa: E731
-    no = lambda t: torch.nn.functional.avg_pool1d(net.conv(t), 1).softmax(1)  # noqa: E731
-    return torch.cond(rows.sum() > 0, yes, no, (rows,))
+    rows = x.t()[None].contiguous()
+    return torch.cond(rows.sum() > 0, net.conv, lambda t: t * 2, (rows,))
 
 
 def one_after_another(net: Net, x: torch.Tensor) -> torch.Tensor:
@@ -101,7 +114,7 @@ FUNCTIONS = [
     returning_weights,
     of_several_dtypes,
     by_size,
-    convolving,
+    of_many_layers,
     one_after_another,
     writing_to_an_argument,
 ]
@@ -140,6 +153,13 @@ def test_a_conditional_is_a_layer(function: Callable[..., Any], mode: str) -> No
     assert "cond" in segment.calls
     assert reports[0].rejections == ()
     assert bool(segment.plan_bytes) == bool(BUILT)
+
+
+def test_convolutions_are_left_in_the_branches() -> None:
+    net = Net(convolving).eval()
+    compiled, reports = compile_as("static", net)
+    assert_same(net(X), compiled(X))
+    assert "requires graphs without convolutions" in str(reports[0].rejections[0].message)
 
 
 @pytest.mark.gpu

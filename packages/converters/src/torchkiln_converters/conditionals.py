@@ -21,6 +21,10 @@ COND = torch.ops.higher_order.cond
 
 Reject: TypeAlias = Callable[[OpCall], Rejection | None]
 """Why a call cannot be converted."""
+_CONVOLUTIONS = {
+    *(torch.ops.aten.conv1d, torch.ops.aten.conv2d, torch.ops.aten.conv3d, torch.ops.aten.convolution),
+    *(torch.ops.aten.conv_transpose1d, torch.ops.aten.conv_transpose2d, torch.ops.aten.conv_transpose3d),
+}
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -131,6 +135,7 @@ def _problems(call: OpCall, conditional: Conditional) -> Iterator[tuple[str, str
                 yield problem[0], f"{branch.name}: {node.name}: {problem[1]}"
     yield from _size_problems(conditional)
     yield from _nesting_problems(conditional)
+    yield from _kernel_problems(conditional)
 
 
 def _result_problems(branch: Branch, results: Sequence[torch.Tensor]) -> Iterator[tuple[str, str]]:
@@ -189,6 +194,14 @@ def _nesting_problems(conditional: Conditional) -> Iterator[tuple[str, str]]:
     sizes = [size for node in nodes if node.op != "output" for size in _sizes_in(node.meta.get("val"))]
     if inner is not None and not all(isinstance(size, int) for size in sizes):
         yield "static", f"{inner.name}: expected static sizes around a conditional in a conditional"
+
+
+def _kernel_problems(conditional: Conditional) -> Iterator[tuple[str, str]]:
+    """TensorRT-RTX 1.6 finds no kernel on the GPU for a convolution in a conditional, after it has built one (dynamic sizes)."""
+    for branch in conditional.branches:
+        for node in branch.module.graph.nodes:
+            if isinstance(node.target, OpOverload) and node.target.overloadpacket in _CONVOLUTIONS:
+                yield "requires", f"{branch.name}: {node.name}: requires graphs without convolutions"
 
 
 def _sizes_in(value: Any) -> Iterator[Size]:
