@@ -231,7 +231,7 @@ def program_with_module_in_a_branch(capture):
 def test_a_module_may_have_calls_in_a_branch_only(capture, oracle):
     program = program_with_module_in_a_branch(capture)
     options = PartitionOptions(min_block_size=1, torch_executed_modules=("act",))
-    assert rules(LevelPartitioner(options).partition(program, oracle())) == {"cond": "body"}
+    assert rules(LevelPartitioner(options).partition(program, oracle())) == {}
     with pytest.raises(ValueError, match="did you mean 'act'"):
         LevelPartitioner(PartitionOptions(torch_executed_modules=("akt",))).partition(program, oracle())
 

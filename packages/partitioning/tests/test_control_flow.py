@@ -5,7 +5,6 @@ import torch
 
 from torchkiln_core.options import PartitionOptions
 from torchkiln_core.program import InputKind, Program, ProgramInput
-from torchkiln_core.rejection import Rejection
 from torchkiln_partitioning import LevelPartitioner
 
 ANY_SIZE = PartitionOptions(min_block_size=1)
@@ -26,12 +25,12 @@ def test_cond_in_pytorch_has_a_segment_of_its_own(capture, oracle, check, kinds)
     check(partition, -args[0])
 
 
-def test_cond_in_an_engine_is_a_call_among_others(capture, oracle, check, kinds):
+def test_cond_in_an_engine_has_a_segment_of_its_own(capture, oracle, check, kinds):
     args = (torch.rand(2, 3),)
     partition = LevelPartitioner(ANY_SIZE).partition(capture(branching, args), oracle())
-    assert kinds(partition) == ["engine"]
-    assert "cond" in partition.segments[0].calls
-    assert {node.target for node in partition.segments[0].module.graph.find_nodes(op="get_attr")} == {"true_graph_0", "false_graph_0"}
+    assert kinds(partition) == ["engine"] * 3
+    assert partition.segments[1].calls == ("cond",)
+    assert {node.target for node in partition.segments[1].module.graph.find_nodes(op="get_attr")} == {"true_graph_0", "false_graph_0"}
     check(partition, *args)
     check(partition, -args[0])
 
@@ -62,52 +61,16 @@ def test_higher_order_calls_stay_whole(capture, oracle, check, function, refused
     partition = LevelPartitioner(ANY_SIZE).partition(capture(function, args), oracle(*refused))
     whole = [segment for segment in partition.segments if any("." not in call for call in segment.calls)]
     assert len(whole) == 1
+    assert [call for call in whole[0].calls if call != "aten.zeros.default"] == [call for call in whole[0].calls if "." not in call]
     assert whole[0].kind == ("torch" if refused else "engine")
-    if refused:
-        assert [call for call in whole[0].calls if call != "aten.zeros.default"] == [call for call in whole[0].calls if "." not in call]
-    else:
-        assert len(partition.segments) == 1
     check(partition, *args)
 
 
-def test_one_call_in_an_engine_and_one_in_pytorch(capture, check, kinds):
-    def function(x):
-        first = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
-        second = torch.cond(first.sum() > 0, lambda a: a * 2, lambda a: a / 2, (first.sin(),))
-        return second.cos() + first
-
-    class Oracle:
-        targets = frozenset()
-
-        def reject(self, call):
-            return Rejection.of(call, "no-converter", "not this one") if call.node.name == "cond_1" else None
-
+def test_bodies_count_for_the_minimum(capture, oracle, kinds):
     args = (torch.rand(2, 3),)
-    partition = LevelPartitioner(ANY_SIZE).partition(capture(function, args), Oracle())
-    assert kinds(partition) == ["engine", "torch", "engine"]
-    assert partition.segments[1].calls == ("cond",)
-    assert "cond" in partition.segments[0].calls
-    check(partition, *args)
-    check(partition, -args[0])
-
-
-@pytest.mark.parametrize(("minimum", "kind"), [(5, "engine"), (6, "torch")])
-def test_bodies_count_for_the_minimum(capture, oracle, minimum, kind):
-    program = capture(branching, (torch.rand(2, 3),))
-    partition = LevelPartitioner(PartitionOptions(min_block_size=minimum)).partition(program, oracle("cos"))
-    assert [segment.kind for segment in partition.segments if "cond" in segment.calls] == [kind]
-
-
-@pytest.mark.parametrize("operator", ["aten.add", "aten.sub.Tensor"])
-def test_a_call_runs_in_no_engine_where_the_user_keeps_a_part_of_it(capture, oracle, check, operator):
-    args = (torch.rand(2, 3),)
-    options = PartitionOptions(min_block_size=1, torch_executed_ops=(operator,))
-    partition = LevelPartitioner(options).partition(capture(lambda x: branching(x).exp(), args), oracle())
-    [rejection] = [item for item in partition.rejections if item.node == "cond"]
-    # Not a rule by which the user keeps the call itself: what else its graphs hold may still be compiled.
-    assert rejection.rule == "body"
-    assert "torch_executed_ops" in rejection.message
-    check(partition, *args)
+    program = capture(branching, args)
+    assert kinds(LevelPartitioner(PartitionOptions(min_block_size=2)).partition(program, oracle())) == ["engine"] * 3
+    assert "torch" in kinds(LevelPartitioner(PartitionOptions(min_block_size=3)).partition(program, oracle()))
 
 
 def test_random_body_is_an_effect(capture, oracle):

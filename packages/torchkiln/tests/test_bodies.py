@@ -14,20 +14,8 @@ from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 
 import torchkiln
-from torchkiln_core import OpCall, Rejection
 from torchkiln_runtime import find_library
 from torchkiln_testing import assert_same
-
-
-@pytest.fixture(autouse=True)
-def conditionals_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No conditional becomes a layer, as where a branch has a call that no engine takes: then its graphs are programs of their own."""
-
-    def refuse(call: OpCall, _: object) -> Rejection:
-        return Rejection.of(call, "no-converter", "no layer in these tests")
-
-    monkeypatch.setattr("torchkiln_converters.registry.reject_conditional", refuse)
-
 
 ALL: dict[str, Any] = {"engine": "reference", "min_block_size": 1}
 X = torch.linspace(-1.0, 2.0, 12).reshape(4, 3)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from torchkiln_converters.conditionals import COND, reject_conditional
 from torchkiln_converters.converter import Converter
 from torchkiln_core import OpCall, Rejection
 from torchkiln_core.errors import InternalError
@@ -46,12 +45,7 @@ class ConverterRegistry:
         return ConverterRegistry(item.deterministic() for item in self._converters)
 
     def reject(self, call: OpCall) -> Rejection | None:
-        """Why ``call`` cannot be converted, or ``None``. Rule ``no-converter``, or one of the converter's.
-
-        ``torch.cond`` needs no converter of its own: it becomes a layer where all calls of its graphs can be converted.
-        """
-        if call.target is COND:
-            return reject_conditional(call, self.reject)
+        """Why ``call`` cannot be converted, or ``None``. Rule ``no-converter``, or one of the converter's."""
         found = self._by_target.get(call.target)
         if found is None:
             return Rejection.of(call, "no-converter", "no converter is registered for this operator")

@@ -20,7 +20,7 @@ class Rejection:
     ``torch-executed-module``, ``node-override``, ``min-block-size``, ``border-cost``, ``effect``, ``device``, ``layout``, ``complex``,
     ``symint``, ``range``, ``constant`` from partitioning; from the frontend ``build-failed`` for calls that could not be converted or
     built, ``deterministic`` for those whose results depend on the order of writes, ``benchmark`` for those that are faster in PyTorch,
-    ``body`` for graphs of higher-order calls that cannot be programs of their own, or of which the user keeps a call in PyTorch.
+    ``body`` for graphs of higher-order calls that cannot be programs of their own.
     """
 
     target: str

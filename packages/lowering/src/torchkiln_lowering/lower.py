@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchkiln_core.call import OpCall
-from torchkiln_core.errors import LoweringError
 from torchkiln_core.options import LoweringOptions
 from torchkiln_core.program import Program
 from torchkiln_core.rejection import SupportOracle
-from torchkiln_lowering.branches import branch_program, calls_of_branches
 from torchkiln_lowering.debug import value_check
 from torchkiln_lowering.decompose import decompose, every_call
 from torchkiln_lowering.decompositions.standard import standard_decompositions
@@ -29,7 +25,6 @@ from torchkiln_lowering.registry import default_pipeline
 from torchkiln_lowering.runner import Check, copied, no_check, run_passes
 from torchkiln_lowering.snapshot import Snapshot
 
-_LOG = logging.getLogger("torchkiln.lowering")
 _OPTIONS = LoweringOptions()
 
 
@@ -93,13 +88,6 @@ class AtenLowering:
             return self._lower(program, oracle)
 
     def _lower(self, program: Program, oracle: SupportOracle) -> Program:
-        module = self._rewritten(program, oracle)
-        lowered = lift_attributes(dataclasses.replace(program, module=module))
-        module.recompile()
-        return lowered
-
-    def _rewritten(self, program: Program, oracle: SupportOracle) -> torch.fx.GraphModule:
-        """A copy of the graph, lowered; tensors that passes made are its attributes, and its code is not generated."""
         module = copied(program.module)
         module.meta |= {DIMS: program.dims, ORACLE: oracle}
         check = value_check(program) if self._options.lowering_debug else no_check
@@ -112,27 +100,6 @@ class AtenLowering:
             self._expand(module, oracle, check, known.changes(module.graph))
         for key in (DIMS, ORACLE):
             del module.meta[key]
-        for call, names in calls_of_branches(module.graph):
-            self._lower_branches(call, names, module, program, oracle)
-        return module
-
-    def _lower_branches(
-        self, call: torch.fx.Node, names: Sequence[str], module: torch.fx.GraphModule, around: Program, oracle: SupportOracle
-    ) -> None:
-        """Lowers the branches of a call in place if the oracle accepts the call then, which it decides by what is in them.
-
-        Branches of any other call stay as they were captured: they run in PyTorch, or are programs of their own.
-        """
-        before = {name: module.get_submodule(name) for name in names}
-        try:
-            for name in names:
-                lowered = self._rewritten(branch_program(before[name], around.dims), oracle)
-                lowered.recompile()
-                module.add_submodule(name, lowered)
-            if oracle.reject(OpCall.from_node(call)) is None:
-                return
-        except LoweringError as error:
-            # Whoever makes a program of its own of the branch says so to the user.
-            _LOG.info("%s: its branches stay as they are: %s", call.name, error)
-        for name, branch in before.items():
-            module.add_submodule(name, branch)
+        lowered = lift_attributes(dataclasses.replace(program, module=module))
+        module.recompile()
+        return lowered

@@ -10,8 +10,8 @@ import torch.fx
 
 from torchkiln_core.call import OpCall
 from torchkiln_core.operators import OperatorSet
-from torchkiln_core.rejection import Rejection, SupportOracle, target_name
-from torchkiln_partitioning.effects import Effect, calls_inside
+from torchkiln_core.rejection import Rejection, SupportOracle
+from torchkiln_partitioning.effects import Effect
 from torchkiln_partitioning.levels import Kind
 from torchkiln_partitioning.sizes import SizeRecipes
 from torchkiln_partitioning.view import ProgramView, Role
@@ -23,7 +23,7 @@ class Refusals:
 
     Attributes:
         executed: Operators that the user keeps in PyTorch.
-        in_modules: Calls of modules that the user keeps there, also in graphs of other calls, each with the name of the module.
+        in_modules: Calls of modules that the user keeps there, each with the name of the module.
         earlier: Rejections of earlier failed builds by node name.
         overridden: Where the user wants single calls.
     """
@@ -50,7 +50,6 @@ def classify(view: ProgramView, recipes: SizeRecipes, oracle: SupportOracle, ref
                     break
         found = (
             (_by_user(position, view, refusals) if steered else None)
-            or (_by_user_inside(position, view, refusals) if steered and position in view.whole else None)
             or (_by_effect(node, effects[position]) if position in effects else None)
             or (None if simple else by_tensors.of(position))
             or oracle.reject(from_node(node))
@@ -72,19 +71,6 @@ def _by_user(position: int, view: ProgramView, refusals: Refusals) -> Rejection 
         return Rejection.of_node(node, "node-override", "node_overrides keeps the call in PyTorch")
     # A segment that failed has calls besides its copies of cheap ones, whose other copies may well build.
     return refusals.earlier.get(node.name) if view.roles[position] is Role.CALL else None
-
-
-def _by_user_inside(position: int, view: ProgramView, refusals: Refusals) -> Rejection | None:
-    """What the user keeps in PyTorch of a graph that a call runs: the call is not kept itself, so the rest of the graph may be compiled."""
-    node = view.nodes[position]
-    for call, _ in calls_inside(node, view.program.module):
-        kept = (
-            "torch_executed_ops" if call.target in refusals.executed else "torch_executed_modules" if call in refusals.in_modules else None
-        )
-        if kept is not None:
-            found = f"{target_name(call.target)} ({call.name}), which {kept} keeps in PyTorch"
-            return Rejection.of_node(node, "body", f"expected graphs of calls that may run in an engine, got one with {found}")
-    return None
 
 
 def _by_effect(node: torch.fx.Node, effect: Effect) -> Rejection:

@@ -70,7 +70,7 @@ def call_count(placement: Placement, calls: Sequence[int]) -> int:
 
 def _merged(division: Division, placement: Placement) -> Division:
     """The groups of ``division`` in their order with the kinds of ``placement``; neighbours in PyTorch become one."""
-    whole = placement.alone()
+    whole = placement.view.whole
     runs: list[tuple[Kind, list[int]]] = []
     for group in division.groups:
         kind = placement.kinds[group.calls[0]]
@@ -83,17 +83,17 @@ def _merged(division: Division, placement: Placement) -> Division:
 
 
 def _group(placement: Placement, calls: CallGraph, levels: Sequence[int]) -> tuple[Group, ...]:
-    alone = placement.alone()
-    if alone:
-        return _group_around(placement, calls, levels, alone)
+    if placement.view.whole:
+        return _group_around(placement, calls, levels)
     members: list[list[int]] = [[] for _ in range(max(levels, default=-1) + 1)]
     for call, vertex in calls.vertices.items():
         members[levels[vertex]].append(call)
     return tuple(Group(placement.kinds[found[0]], tuple(found)) for found in members if found)
 
 
-def _group_around(placement: Placement, calls: CallGraph, levels: Sequence[int], whole: frozenset[int]) -> tuple[Group, ...]:
-    """As ``_group`` where the calls ``whole`` have segments of their own."""
+def _group_around(placement: Placement, calls: CallGraph, levels: Sequence[int]) -> tuple[Group, ...]:
+    """As ``_group`` where calls have segments of their own."""
+    whole = placement.view.whole
     rounds = _rounds(calls, levels, whole)
     members: dict[tuple[int, int, int], list[int]] = {}
     for call, vertex in calls.vertices.items():

@@ -97,9 +97,10 @@ class LevelPartitioner:
         entries = self._options.torch_executed_modules
         if not entries:
             return {}
-        calls = _calls_of(view)
-        require_matches(calls, entries)
-        return find_executed(calls, entries)
+        operators = [view.nodes[position] for position in view.operators()]
+        inner = [call for position in sorted(view.whole) for call, _ in calls_inside(view.nodes[position], view.program.module)]
+        require_matches([*operators, *inner], entries)
+        return find_executed(operators, entries)
 
     def _judge(self, forced: Sequence[int]) -> Judge:
         # A program that is one engine stays one, as its user wants it compiled.
@@ -121,17 +122,10 @@ class BodyPartitioner(LevelPartitioner):
         super().__init__(inside, refused, model)
 
     def _executed_modules(self, view: ProgramView) -> dict[torch.fx.Node, str]:
-        return find_executed(_calls_of(view), self._options.torch_executed_modules)
+        return find_executed([view.nodes[position] for position in view.operators()], self._options.torch_executed_modules)
 
     def _judge(self, forced: Sequence[int]) -> Judge:
         return Judge(self._options, forced, Scope(1, 0.0), self._model)
-
-
-def _calls_of(view: ProgramView) -> list[torch.fx.Node]:
-    """The operators of a program, and the calls in the graphs that they run."""
-    operators = [view.nodes[position] for position in view.operators()]
-    inner = [call for position in sorted(view.whole) for call, _ in calls_inside(view.nodes[position], view.program.module)]
-    return [*operators, *inner]
 
 
 def _divide(placement: Placement, judge: Judge) -> tuple[Division, tuple[Draft, ...]]:

@@ -36,13 +36,6 @@ class Placement:
     rejections: Mapping[int, Rejection]
     work: Workload
 
-    def alone(self) -> frozenset[int]:
-        """The calls that have a segment of their own: those in PyTorch that run graphs, of which an engine may be made in turn.
-
-        An engine that runs graphs runs them as it runs other layers.
-        """
-        return frozenset(call for call in self.view.whole if self.kinds[call] is Kind.TORCH)
-
     def without(self, refused: Mapping[int, Rejection]) -> Placement:
         """The placement with further calls in PyTorch."""
         kinds = {**self.kinds, **dict.fromkeys(refused.keys() & self.kinds.keys(), Kind.TORCH)}

@@ -70,7 +70,7 @@ class ProgramView:
         owners: For ``CALL`` and ``PART`` nodes, the call that the value comes from; else ``NOBODY``.
         effects: Calls that do more than compute their result.
         results: What the program returns.
-        whole: Calls that run graphs; in PyTorch they have a segment of their own.
+        whole: Calls that have a segment of their own: higher-order calls run graphs that no neighbour may be fused with.
         sizes: The shape ``[*]`` of each node that is one tensor, empty for sparse ones, whose shape no engine reads; else ``None``.
         varying: Tensors with a size that is no integer.
         numbers: Nodes whose value is a Python or symbolic number.

@@ -101,10 +101,6 @@ class Context:
         if not raw.execute_async_v3(stream.cuda_stream):
             raise InternalError(f"engine: {self._library.name} did not run\n{self._said()}")
 
-    def is_capturable(self, stream: torch.cuda.Stream) -> bool:
-        """Whether a CUDA graph can hold a run: not where the library reads a condition on the host."""
-        return not hasattr(self._raw, "is_stream_capturable") or bool(self._raw.is_stream_capturable(stream.cuda_stream))
-
     def run_with_workspace(self, inputs: list[int], outputs: list[int], stream: torch.cuda.Stream) -> None:
         """As ``run``, in scratch memory of torch's allocator: in a CUDA graph capture that is memory of the graph.
 

@@ -217,9 +217,6 @@ class TensorRTEngine:
                 return False
             with lane.ordered() as stream, self._factory.first_run():
                 replays.run_and_capture(sources, sinks, stream)
-        if not replays.capturable:
-            # Nor could the library.
-            self._graphs = self._replays = False
         return True
 
     def _new_lane(self, handle: int) -> _Lane:

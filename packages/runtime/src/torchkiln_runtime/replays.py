@@ -92,9 +92,6 @@ class Replays:
         make_context: Makes a plain context that is ready for the shapes, and that nothing else uses.
         device: The GPU.
         scratch: Memory for the context; who calls ``replay`` or ``run_and_capture`` holds its lock.
-
-    Attributes:
-        capturable: ``False`` once it has shown that runs hold what no CUDA graph does.
     """
 
     def __init__(self, make_context: Callable[[], Context], device: torch.device, scratch: Scratch) -> None:
@@ -107,7 +104,6 @@ class Replays:
         self._graphs: OrderedDict[Addresses, torch.cuda.CUDAGraph] = OrderedDict()
         self._seen: _Sightings[Addresses] = _Sightings()
         self._works = True
-        self.capturable = True
 
     def replay(self, addresses: Addresses) -> bool:
         """Replays the graph of these addresses on the current stream; ``False`` when there is none."""
@@ -142,9 +138,6 @@ class Replays:
         # Besides this call's results, this is where the library sets up what must not happen in a capture.
         self._context.run(inputs, outputs, stream)
         stream.synchronize()
-        if not self._context.is_capturable(stream):
-            self.capturable = self._works = False
-            return
         addresses = (*inputs, *outputs)
         try:
             graph = self._capture(self._context, inputs, outputs)

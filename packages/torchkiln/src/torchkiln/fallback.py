@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import torch
 import torch.fx
-from torch._ops import HigherOrderOperator
 
 from torchkiln.bodies import Body, find_bodies
 from torchkiln.engines import device_of
@@ -114,18 +113,18 @@ def _content(segment: Segment) -> Hashable:
 def _fall_back(segment: Segment, error: CompileError | InternalError, refused: Mapping[str, Rejection]) -> dict[str, Rejection]:
     """The guilty call when the error names it or one of its layers, else every call of the segment; warns with the reason.
 
-    Where the error names none, calls that run graphs are suspected first: the library compiles those as parts of their own. A call that was
-    refused and is still there is a cheap one, which every segment that reads it has a copy of: all calls move.
+    A call that was refused and is still there is a cheap one, which every segment that reads it has a copy of: all calls move.
     """
     calls = {node.name: node for node in segment.module.graph.nodes if node.op == "call_function"}
     named = (error.node if isinstance(error, CompileError) else error.layer) or ""
     guilty = calls.get(named) or calls.get(named.partition("/")[0])
-    suspects = [node for node in calls.values() if isinstance(node.target, HigherOrderOperator)] if guilty is None else [guilty]
-    moved = [node for node in suspects if node.name not in refused] or list(calls.values())
+    if guilty is not None and guilty.name in refused:
+        guilty = None
+    moved = list(calls.values()) if guilty is None else [guilty]
     what = (
         f"{segment.name} ({len(segment.calls)} calls)"
-        if len(moved) == len(calls)
-        else f"{', '.join(f'{node.name} ({target_name(node.target)})' for node in moved)} of {segment.name}"
+        if guilty is None
+        else f"{guilty.name} ({target_name(guilty.target)}) of {segment.name}"
     )
     warn_of_fallback(f"{what} runs in PyTorch: {error}")
     message = str(error).splitlines()[0]
