@@ -136,6 +136,13 @@ def test_others_are_not(name: str) -> None:
     assert selections(network(TOGETHER[name], torch.float32, (64, 4), Network())) == 0
 
 
+def test_sizes_are_not(make_dynamic: Callable[..., tuple[Network, torch.SymInt]]) -> None:
+    net, rows = make_dynamic()
+    net.input("x", torch.float32, (rows, 4))
+    net.output("square", net.size_tensor((rows, rows)))
+    assert selections(net) == 0
+
+
 @pytest.mark.parametrize("name", ["difference", "another column", "activated"])
 def test_in_dynamic_shapes_none_is(ahead: BuildOptions, name: str, make_dynamic: Callable[..., tuple[Network, torch.SymInt]]) -> None:
     net, rows = make_dynamic()

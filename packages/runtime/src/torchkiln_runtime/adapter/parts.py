@@ -32,7 +32,7 @@ _FOLLOWING = (*_BROADCASTING, Activation, Cast, Concatenation, Gather, Shuffle, 
 
 
 class Parts:
-    """The values of a network that are parts of tensors, or follow from some element by element, but for constants.
+    """The values of a network that are parts of tensors, or follow from some element by element, but for constants and sizes.
 
     Args:
         network: The record.
@@ -42,8 +42,9 @@ class Parts:
     def __init__(self, network: Network, known: ConstantValues) -> None:
         self._values: set[Value] = set()
         for step in network.steps:
-            follows = isinstance(step.layer, _FOLLOWING) and not known.knows(step.outputs[0])
-            if follows and (_takes_part(step, known) or not self._values.isdisjoint(step.inputs)):
+            result = step.outputs[0]
+            is_data = result.sizes is None and not known.knows(result)
+            if isinstance(step.layer, _FOLLOWING) and is_data and (_takes_part(step, known) or not self._values.isdisjoint(step.inputs)):
                 self._values.update(step.outputs)
 
     def broadcast(self, step: Step, operands: Sequence[Any]) -> list[int]:
