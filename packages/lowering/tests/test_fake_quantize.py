@@ -42,6 +42,7 @@ def agrees(compute: Callable[..., Any], *args: torch.Tensor) -> None:
     for got, want in zip(run(lowered(compute, args), *args), _tuple(compute(*args)), strict=True):
         assert got.dtype == want.dtype
         assert torch.equal(got, want)
+        assert torch.equal(got.signbit(), want.signbit())
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

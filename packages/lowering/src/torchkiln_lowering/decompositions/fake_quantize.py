@@ -27,9 +27,9 @@ def per_tensor_masked(x: torch.Tensor, scale: float, zero_point: int, quant_min:
     # The kernel inverts the scale in float32.
     inverse = 1.0 / ctypes.c_float(scale).value
     whole = aten.round.default(aten.mul.Scalar(as_dtype(x, torch.float32), inverse))
-    whole = aten.add.Scalar(whole, zero_point) if zero_point else whole
-    limited = _limited(whole, quant_min, quant_max)
-    limited = aten.sub.Scalar(limited, zero_point) if zero_point else limited
+    # Adding 0 too: the kernel's integers know no negative zero.
+    whole = aten.add.Scalar(whole, zero_point)
+    limited = aten.sub.Scalar(_limited(whole, quant_min, quant_max), zero_point)
     return as_dtype(aten.mul.Scalar(limited, scale), x.dtype), _inside(whole, quant_min, quant_max)
 
 

@@ -22,6 +22,7 @@ from torchkiln_core.layers import (
     MatrixOp,
     ParametricRelu,
     Select,
+    Shape,
     Shuffle,
     Slice,
     Unary,
@@ -41,10 +42,12 @@ class Parts:
 
     def __init__(self, network: Network, known: ConstantValues) -> None:
         self._values: set[Value] = set()
+        sizes: set[Value] = set()
         for step in network.steps:
-            result = step.outputs[0]
-            is_data = result.sizes is None and not known.knows(result)
-            if isinstance(step.layer, _FOLLOWING) and is_data and (_takes_part(step, known) or not self._values.isdisjoint(step.inputs)):
+            data = [value for value in step.inputs if value is not None and value not in sizes and not known.knows(value)]
+            if isinstance(step.layer, Shape) or not data:
+                sizes.update(step.outputs)
+            elif isinstance(step.layer, _FOLLOWING) and (_takes_part(step, known) or not self._values.isdisjoint(step.inputs)):
                 self._values.update(step.outputs)
 
     def broadcast(self, step: Step, operands: Sequence[Any]) -> list[int]:
