@@ -132,16 +132,19 @@ def test_so_are_integers(ahead: BuildOptions, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", TOGETHER)
-def test_others_are_not(name: str) -> None:
-    assert selections(network(TOGETHER[name], torch.float32, (64, 4), Network())) == 0
+def test_others_are_not(ahead: BuildOptions, name: str) -> None:
+    net = network(TOGETHER[name], torch.float32, (64, 4), Network())
+    assert selections(net) == 0
+    assert TensorRTBuilder(ahead).build(net).outputs[0].dtype == torch.float32
 
 
-def test_sizes_are_not(make_dynamic: Callable[..., tuple[Network, torch.SymInt]]) -> None:
+def test_sizes_are_not(ahead: BuildOptions, make_dynamic: Callable[..., tuple[Network, torch.SymInt]]) -> None:
     net, rows = make_dynamic()
     net.input("x", torch.float32, (rows, 4))
     size = net.size_tensor((rows,))
     net.output("sizes", net.add(Concatenation(0), size, size))
     assert selections(net) == 0
+    assert TensorRTBuilder(ahead).build(net).outputs[0].dtype == torch.int64
 
 
 @pytest.mark.parametrize("name", ["difference", "another column", "activated"])
