@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +10,12 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.numbers import float32, number_like
 from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 from torchkiln_lowering.decompositions.windows import Axis, along, arange, column, windowed
 
 aten = torch.ops.aten
-
-
-def _float32(number: float) -> float:
-    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
-    return rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +44,7 @@ class _Resized:
 
     @property
     def support(self) -> float:
-        return _float32(self.filter.support * max(self.scale, 1.0))
+        return float32(self.filter.support * max(self.scale, 1.0))
 
     @property
     def keeps(self) -> bool:
@@ -67,7 +62,7 @@ class _Resized:
         return [min(self._edge(place, self.support), self.size) - start for place, start in enumerate(starts)]
 
     def _edge(self, place: int, reach: float) -> int:
-        return int(_float32(_float32(self.scale * (place + 0.5)) + reach) + 0.5)
+        return int(float32(float32(self.scale * (place + 0.5)) + reach) + 0.5)
 
     def _centers(self, device: torch.device) -> Any:
         places = as_dtype(column(arange(self.out, device)), torch.float32)
@@ -87,13 +82,9 @@ class _Resized:
     def weights(self, inside: torch.Tensor, reach: torch.Tensor) -> Any:
         """Weights ``[O, K]`` that sum up to 1, of the pixels inside the windows."""
         distances = aten.sub.Tensor(as_dtype(reach, torch.float32), self._centers(reach.device))
-        scaled = aten.mul.Scalar(aten.add.Scalar(distances, 0.5), _float32(1 / max(self.scale, 1.0)))
-        weights = aten.where.self(inside, self.filter.weigh(scaled), _zero(scaled))
+        scaled = aten.mul.Scalar(aten.add.Scalar(distances, 0.5), float32(1 / max(self.scale, 1.0)))
+        weights = aten.where.self(inside, self.filter.weigh(scaled), number_like(0, scaled))
         return aten.div.Tensor(weights, aten.sum.dim_IntList(weights, [1], True))
-
-
-def _zero(like: torch.Tensor) -> Any:
-    return aten.full.default([], 0, dtype=like.dtype, device=like.device)
 
 
 def _rounded(x: torch.Tensor) -> Any:
@@ -114,7 +105,7 @@ def _cubic(x: torch.Tensor) -> Any:
     near = aten.add.Scalar(aten.mul.Tensor(aten.mul.Tensor(near, x), x), 1)
     far = aten.add.Scalar(aten.mul.Tensor(aten.sub.Scalar(x, 5), x), 8)
     far = aten.mul.Scalar(aten.sub.Scalar(aten.mul.Tensor(far, x), 4), -0.5)
-    far = aten.where.self(aten.lt.Scalar(x, 2), far, _zero(x))
+    far = aten.where.self(aten.lt.Scalar(x, 2), far, number_like(0, x))
     return aten.where.self(aten.lt.Scalar(x, 1), near, far)
 
 
@@ -125,13 +116,13 @@ def _lanczos(x: torch.Tensor) -> Any:
     """``sinc(x) sinc(x / 3)`` of distances to 3."""
     x = aten.abs.default(x)
     waves = aten.mul.Tensor(_sinc(x), _sinc(aten.mul.Scalar(x, 1 / _LOBES)))
-    return aten.where.self(aten.lt.Scalar(x, _LOBES), waves, _zero(x))
+    return aten.where.self(aten.lt.Scalar(x, _LOBES), waves, number_like(0, x))
 
 
 def _sinc(x: torch.Tensor) -> Any:
     angle = aten.mul.Scalar(x, math.pi)
     center = aten.eq.Scalar(angle, 0)
-    one = aten.add.Scalar(_zero(x), 1)
+    one = number_like(1, x)
     return aten.where.self(center, one, aten.div.Tensor(aten.sin.default(angle), aten.where.self(center, one, angle)))
 
 
@@ -143,8 +134,8 @@ if hasattr(aten, "_upsample_lanczos2d_aa"):
 def _axis(size: int, out: int, scale: float | None, filter_: _Filter, *, align_corners: bool) -> _Resized:
     """Source: ATen/native/UpSample.h, ``area_pixel_compute_scale``."""
     if align_corners:
-        return _Resized(size, out, _float32((size - 1) / (out - 1)) if out > 1 else 0.0, filter_)
-    return _Resized(size, out, _float32(size / out if scale is None or scale <= 0 else 1 / scale), filter_)
+        return _Resized(size, out, float32((size - 1) / (out - 1)) if out > 1 else 0.0, filter_)
+    return _Resized(size, out, float32(size / out if scale is None or scale <= 0 else 1 / scale), filter_)
 
 
 def _resizes(filter_: _Filter) -> Callable[..., Any]:
@@ -167,7 +158,7 @@ def _merged(x: torch.Tensor, dim: int, axis: _Resized) -> Any:
     reach, high = axis.window(x.device)
     inside = aten.lt.Tensor(reach, high)
     weights = as_dtype(axis.weights(inside, reach), x.dtype)
-    read = aten.where.self(along(inside, dim, wide.dim()), wide, _zero(wide))
+    read = aten.where.self(along(inside, dim, wide.dim()), wide, number_like(0, wide))
     return aten.sum.dim_IntList(aten.mul.Tensor(read, along(weights, dim, wide.dim())), [dim + 1])
 
 

@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
 from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
 from torchkiln_lowering.metadata import known_equal
@@ -97,7 +98,7 @@ def attention(  # noqa: PLR0913 -- ATen's signature
 def _masked(scores: torch.Tensor, mask: torch.Tensor) -> Any:
     if mask.dtype != torch.bool:
         return aten.add.Tensor(scores, as_dtype(mask, scores.dtype))
-    return aten.where.self(mask, scores, aten.full.default([], float("-inf"), dtype=scores.dtype, device=scores.device))
+    return aten.where.self(mask, scores, number_like(float("-inf"), scores))
 
 
 def _repeated(x: torch.Tensor, times: int) -> Any:

@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count
+from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
 from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
 
@@ -43,7 +44,7 @@ def embedding_bag(  # noqa: PLR0913 -- ATen's signature
     if mode == _MAX:
         out = _largest(members, inside, rows)
     else:
-        zero = aten.full.default([], 0, dtype=rows.dtype, device=rows.device)
+        zero = number_like(0, rows)
         out = aten.sum.dim_IntList(aten.where.self(inside, spread, zero), [1])
     if mode == _MEAN:
         number = aten.sum.dim_IntList(as_dtype(members, rows.dtype), [1], True)
@@ -74,14 +75,14 @@ def _largest(members: torch.Tensor, inside: torch.Tensor, rows: torch.Tensor) ->
     """The maximum of each bag as eager's loop finds it: NaN stays where it comes first, and is passed over later."""
     spread = aten.unsqueeze.default(rows, 0)
     numbers = aten.logical_and.default(inside, aten.eq.Tensor(spread, spread))
-    lowest = aten.full.default([], float("-inf"), dtype=rows.dtype, device=rows.device)
+    lowest = number_like(float("-inf"), rows)
     out = aten.amax.default(aten.where.self(numbers, spread, lowest), [1])
     place = aten.unsqueeze.default(aten.arange.default(rows.shape[0], dtype=torch.int64, device=rows.device), 0)
     nowhere = aten.add.Scalar(aten.full_like.default(place, 0), rows.shape[0] - 1)
     first = aten.index_select.default(rows, 0, aten.amin.default(aten.where.self(members, place, nowhere), [1]))
     out = aten.where.self(aten.ne.Tensor(first, first), first, out)
     count_of = aten.sum.dim_IntList(as_dtype(members, torch.int64), [1], True)
-    return aten.where.self(aten.gt.Scalar(count_of, 0), out, aten.full.default([], 0, dtype=rows.dtype, device=rows.device))
+    return aten.where.self(aten.gt.Scalar(count_of, 0), out, number_like(0, rows))
 
 
 def _sums(call: OpCall) -> bool:

@@ -13,6 +13,7 @@ import torch
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count
+from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
 
@@ -93,7 +94,7 @@ def _signed(number: int, dtype: torch.dtype) -> int:
 
 
 def _as_tensor(item: Item, like: torch.Tensor) -> Any:
-    return item if isinstance(item, torch.Tensor) else aten.full.default([], item, dtype=like.dtype, device=like.device)
+    return item if isinstance(item, torch.Tensor) else number_like(item, like)
 
 
 def _sign(x: torch.Tensor) -> Any:

@@ -11,6 +11,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
 from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count, largest
+from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
 
@@ -25,7 +26,7 @@ _MANY_ROWS = 25
 def _norm(difference: torch.Tensor, p: float, *, keeps_nan: bool = False) -> Any:
     """The p-norm of the last dimension. Source: ATen/native/cpu/DistanceOpsKernel.cpp and ATen/native/cuda/DistanceKernel.cu."""
     size = aten.abs.default(difference)
-    zero = aten.full.default([], 0, dtype=size.dtype, device=size.device)
+    zero = number_like(0, size)
     if p == 0:
         # 1 for all but zeros and NaN, which stays.
         apart = aten.where.self(aten.gt.Scalar(size, 0), aten.add.Scalar(zero, 1), size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.numbers import float32
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
 
@@ -25,7 +25,7 @@ def per_tensor_masked(x: torch.Tensor, scale: float, zero_point: int, quant_min:
     Source: ATen/native/quantized/cpu/kernels/QuantizedOpKernels.cpp, ``fake_quantize_tensor_cachemask_kernel``.
     """
     # The kernel inverts the scale in float32.
-    inverse = 1.0 / ctypes.c_float(scale).value
+    inverse = 1.0 / float32(scale)
     whole = aten.round.default(aten.mul.Scalar(as_dtype(x, torch.float32), inverse))
     # Adding 0 too: the kernel's integers know no negative zero.
     whole = aten.add.Scalar(whole, zero_point)
@@ -87,7 +87,7 @@ def _is_exact(call: OpCall) -> bool:
     """Whether float32 holds scale, limits and zero points; zero points in floats are rounded together with the quotient."""
     scale, zero, low, high = (call.arguments[name] for name in ("scale", "zero_point", "quant_min", "quant_max"))
     whole = abs(zero) <= _LARGEST if isinstance(zero, int) else not zero.meta["val"].dtype.is_floating_point
-    held = not isinstance(scale, float) or (scale > 0 and 0 < ctypes.c_float(scale).value < math.inf)
+    held = not isinstance(scale, float) or (scale > 0 and 0 < float32(scale) < math.inf)
     floats = (torch.float32, torch.float16, torch.bfloat16)
     return bool(whole and held and -_LARGEST <= low <= high <= _LARGEST and call.arguments["self"].meta["val"].dtype in floats)
 

@@ -12,6 +12,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype, floating
 from torchkiln_lowering.decompositions.sorting import MAX_ORDERED, is_merged, reads_values
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -38,7 +39,7 @@ def _median(x: torch.Tensor, dim: int) -> Any:
     if not x.dtype.is_floating_point:
         return out
     poisoned = aten.any.dim(aten.isnan.default(x), dim, True)
-    return aten.where.self(poisoned, aten.full.default([], float("nan"), dtype=x.dtype, device=x.device), out)
+    return aten.where.self(poisoned, number_like(float("nan"), x), out)
 
 
 def _nanmedian(x: torch.Tensor, dim: int) -> Any:

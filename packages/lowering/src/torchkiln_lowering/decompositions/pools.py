@@ -10,6 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 from torchkiln_lowering.decompositions.windows import Axis, along, arange, column, floor_div, largest, windowed
@@ -72,7 +73,7 @@ def _means(x: torch.Tensor, dim: int, axis: Axis) -> Any:
     starts, ends = (edge(axis.size, axis.out, x.device) for edge in (_starts, _ends))
     # What a short window repeats is left out, not weighted with 0: it may be infinite.
     inside = along(aten.lt.Tensor(aten.add.Tensor(starts, arange(axis.taps, x.device)), ends), dim, wide.dim())
-    nothing = aten.full.default([], 0, dtype=x.dtype, device=x.device)
+    nothing = number_like(0, x)
     length = as_dtype(aten.sub.Tensor(ends, starts), x.dtype)
     total = aten.sum.dim_IntList(aten.where.self(inside, wide, nothing), [dim + 1], True)
     return aten.squeeze.dim(aten.div.Tensor(total, along(length, dim, wide.dim())), dim + 1)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.pointwise import log1p_of_decay
 from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -28,10 +29,6 @@ def scanned(x: torch.Tensor, dim: int, join: Join) -> Any:
         x = aten.cat.default([aten.slice.Tensor(x, dim, 0, step), join(earlier, later)], dim)
         step *= 2
     return x
-
-
-def _number(value: float, like: torch.Tensor) -> Any:
-    return aten.full.default([], value, dtype=like.dtype, device=like.device)
 
 
 def _seen(flags: torch.Tensor, dim: int) -> Any:
@@ -53,10 +50,10 @@ def _running(beyond: Callable[..., Any], highest: float) -> Callable[..., Any]:
             return as_dtype(values, self.dtype), _last(aten.eq.Tensor(x, values), dim)
         # Comparisons tell nothing of NaN, so it takes no part in them.
         nan = aten.isnan.default(x)
-        keys = aten.where.self(nan, _number(highest, x), x)
+        keys = aten.where.self(nan, number_like(highest, x), x)
         values, poisoned = scanned(keys, dim, later_if_equal), _seen(nan, dim)
         stands = aten.where.self(poisoned, nan, aten.eq.Tensor(keys, values))
-        return aten.where.self(poisoned, _number(float("nan"), x), values), _last(stands, dim)
+        return aten.where.self(poisoned, number_like(float("nan"), x), values), _last(stands, dim)
 
     def later_if_equal(earlier: torch.Tensor, later: torch.Tensor) -> Any:
         return aten.where.self(beyond(earlier, later), earlier, later)
@@ -68,7 +65,7 @@ def _last(flags: torch.Tensor, dim: int) -> Any:
     """The last place ``[*, N, *]`` so far whose flag is set; the first one's always is."""
     places = aten.arange.default(flags.shape[dim], dtype=torch.int32, device=flags.device)
     places = aten.view.default(places, [-1, *[1] * (flags.dim() - dim - 1)])
-    return as_dtype(scanned(aten.where.self(flags, places, _number(0, places)), dim, aten.maximum.default), torch.int64)
+    return as_dtype(scanned(aten.where.self(flags, places, number_like(0, places)), dim, aten.maximum.default), torch.int64)
 
 
 def logcumsumexp(self: torch.Tensor, dim: int) -> Any:
@@ -82,9 +79,9 @@ def logcumsumexp(self: torch.Tensor, dim: int) -> Any:
     x, infinity = widened(self), float("inf")
     limits = torch.finfo(x.dtype)
     out = scanned(aten.clamp.default(x, limits.min, limits.max), dim, _log_add_exp)
-    beyond = aten.where.self(_seen(aten.eq.Scalar(x, infinity), dim), _number(infinity, x), _number(0, x))
+    beyond = aten.where.self(_seen(aten.eq.Scalar(x, infinity), dim), number_like(infinity, x), number_like(0, x))
     anything = _seen(aten.ne.Scalar(x, -infinity), dim)
-    return as_dtype(aten.add.Tensor(out, aten.where.self(anything, beyond, _number(-infinity, x))), self.dtype)
+    return as_dtype(aten.add.Tensor(out, aten.where.self(anything, beyond, number_like(-infinity, x))), self.dtype)
 
 
 def _log_add_exp(earlier: torch.Tensor, later: torch.Tensor) -> Any:
