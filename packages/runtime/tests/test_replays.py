@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import sympy
 import torch
 
 from torchkiln_core import Binding
-from torchkiln_runtime.inputs import StaticInputs
+from torchkiln_runtime.inputs import KnownInputs, static_shapes
 from torchkiln_runtime.replays import _GRAPHS, _SHAPES, _SIGHTINGS_TO_REPLACE, Replays, ReplaysByShapes
+from torchkiln_runtime.results import ResultForm
 from torchkiln_runtime.scratch import Scratch, scratch_of
 
 CPU = torch.device("cpu")
@@ -91,9 +93,12 @@ def test_engines_of_one_stream_share_scratch_memory_while_one_of_them_lives():
     assert scratch_of(CPU, 1).memory().numel() == 0
 
 
-def test_static_inputs_refuse_what_needs_a_check_or_a_copy():
-    static = StaticInputs.of([Binding("x", torch.float32, (2, 3))], torch.device("cuda", 0))
-    assert static is not None
-    assert static.shapes == ((2, 3),)
+def test_known_inputs_refuse_what_needs_a_check_or_a_copy():
+    known = KnownInputs.of([Binding("x", torch.float32, (2, 3))], ((2, 3),), torch.device("cuda", 0), ResultForm((), ()))
     for inputs in ((torch.ones(2, 3),), (torch.ones(3, 2),), (torch.ones(2, 3).half(),), ()):
-        assert static.addresses(inputs) is None
+        assert known.addresses(inputs) is None
+
+
+def test_shapes_are_static_without_symbols():
+    assert static_shapes([Binding("x", torch.float32, (2, 3)), Binding("y", torch.bool, ())]) == ((2, 3), ())
+    assert static_shapes([Binding("x", torch.float32, (2, sympy.Symbol("s"))), Binding("y", torch.bool, ())]) is None

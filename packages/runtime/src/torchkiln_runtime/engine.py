@@ -15,7 +15,7 @@ import torch
 from torchkiln_core import InternalError, Plan, PlanError
 from torchkiln_runtime.adapter import input_name, output_name
 from torchkiln_runtime.contexts import Context, ContextFactory, ContextSettings, new_event
-from torchkiln_runtime.inputs import ALIGNMENT, StaticInputs, check_inputs
+from torchkiln_runtime.inputs import ALIGNMENT, KnownInputs, check_inputs, static_shapes
 from torchkiln_runtime.library import Library
 from torchkiln_runtime.ones import Ones
 from torchkiln_runtime.replays import Replays, ReplaysByShapes
@@ -111,10 +111,15 @@ class TensorRTEngine:
         self._needs_general = functools.lru_cache(maxsize=1024)(ones.among)
         rules = ShapeRules(plan.inputs, plan.outputs, plan.symbols, ranges)
         dtypes = tuple(binding.dtype for binding in plan.outputs)
-        self._results_at = functools.lru_cache(maxsize=1024)(lambda shapes: ResultForm.of(rules.output_shapes(shapes), dtypes))
+
+        def known_at(shapes: Shapes) -> KnownInputs:
+            return KnownInputs.of(plan.inputs, shapes, device, ResultForm.of(rules.output_shapes(shapes), dtypes))
+
+        self._known_at = functools.lru_cache(maxsize=1024)(known_at)
         self._factory = ContextFactory(plan, library, engine, cache, settings)
-        self._static = StaticInputs.of(plan.inputs, device)
-        self._static_results = ResultForm((), ()) if self._static is None else self._results_at(self._static.shapes)
+        self._static = static_shapes(plan.inputs)
+        # Of the last call, where shapes differ by call.
+        self._known = None if self._static is None else self._known_at(self._static)
         self._graphs = settings.cuda_graphs == "auto"
         # A graph of ours would run on with general kernels when those for its sizes are ready.
         self._replays = self._graphs and (self._static is not None or settings.specialization != "lazy")
@@ -135,19 +140,18 @@ class TensorRTEngine:
             ShapeOutOfProfile: A size outside what the plan was built for.
             InternalError: TensorRT fails, or contradicts the record.
         """
-        if self._static is not None and (sources := self._static.addresses(inputs)) is not None:
-            shapes, results = self._static.shapes, self._static_results
-        else:
+        known = self._known
+        sources = None if known is None else known.addresses(inputs)
+        if known is None or sources is None:
             check_inputs(self.inputs, inputs, self.device)
-            shapes = tuple([tuple(tensor.shape) for tensor in inputs])
-            results = self._results_at(shapes)
+            known = self._known = self._known_at(tuple([tuple(tensor.shape) for tensor in inputs]))
             # Lives until the run is enqueued: torch may give the memory of a copy to what is enqueued behind it only.
             ready = [_ready(tensor) for tensor in inputs]
             sources = [tensor.data_ptr() or self._nothing_address for tensor in ready]
         if torch._C._cuda_getDevice() == self.device.index:
-            return self._run(sources, shapes, results)
+            return self._run(sources, known)
         with torch.cuda.device(self.device):
-            return self._run(sources, shapes, results)
+            return self._run(sources, known)
 
     @property
     def in_captured_graphs(self) -> bool:
@@ -165,21 +169,21 @@ class TensorRTEngine:
             return
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         with torch.cuda.device(self.device), torch.cuda.stream(stream):
-            self(*(torch.zeros(shape, dtype=dtype, device=self.device) for dtype, shape in self._static.expected))
+            self(*(torch.zeros(shape, dtype=dtype, device=self.device) for dtype, shape in self._known_at(self._static).expected))
             stream.synchronize()
 
-    def _run(self, sources: list[int], shapes: Shapes, results: ResultForm) -> tuple[torch.Tensor, ...]:
+    def _run(self, sources: list[int], known: KnownInputs) -> tuple[torch.Tensor, ...]:
         nothing = self._nothing_address
-        outputs = results.allocate()
+        outputs = known.results.allocate()
         sinks = [tensor.data_ptr() or nothing for tensor in outputs]
         if sinks.count(nothing) == len(sinks):
             return outputs
         with self._lock:
             if torch.cuda.is_current_stream_capturing():
-                context = self._context_for_capture(shapes)
+                context = self._context_for_capture(known.shapes)
                 context.run_with_workspace(sources, sinks, torch.cuda.current_stream(self.device))
             else:
-                self._run_in_lane(shapes, results.shapes, sources, sinks)
+                self._run_in_lane(known.shapes, known.results.shapes, sources, sinks)
         return outputs
 
     def _run_in_lane(self, shapes: Shapes, output_shapes: Shapes, sources: list[int], sinks: list[int]) -> None:
@@ -237,7 +241,7 @@ class TensorRTEngine:
     def _context_at(self, shapes: Shapes) -> Context:
         """A new plain context that is ready for these shapes."""
         context = self._contexts_for(shapes).make()
-        context.prepare(shapes, self._results_at(shapes).shapes)
+        context.prepare(shapes, self._known_at(shapes).results.shapes)
         return context
 
     def _context_for_capture(self, shapes: Shapes) -> Context:

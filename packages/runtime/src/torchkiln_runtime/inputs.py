@@ -9,6 +9,7 @@ from typing import Self
 import torch
 
 from torchkiln_core import Binding, PlanError
+from torchkiln_runtime.results import ResultForm
 from torchkiln_runtime.shapes import Shapes
 
 ALIGNMENT = 256
@@ -16,26 +17,26 @@ ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class StaticInputs:
-    """Inputs whose shapes are all fixed: the quick way through the checks for tensors that are right already.
+class KnownInputs:
+    """Inputs of one set of shapes: the quick way through the checks for tensors that are right already.
 
     Attributes:
         shapes: ``[*]`` of each input.
         expected: Dtype and shape of each.
         index: Of their GPU.
+        results: The results at these shapes.
     """
 
     shapes: Shapes
     expected: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
     index: int
+    results: ResultForm
 
     @classmethod
-    def of(cls, bindings: Sequence[Binding], device: torch.device) -> Self | None:
-        """``None`` where a size is symbolic."""
-        shapes = tuple(tuple(size for size in binding.shape if isinstance(size, int)) for binding in bindings)
-        if any(len(shape) != len(binding.shape) for shape, binding in zip(shapes, bindings, strict=True)):
-            return None
-        return cls(shapes, tuple((binding.dtype, shape) for binding, shape in zip(bindings, shapes, strict=True)), device.index or 0)
+    def of(cls, bindings: Sequence[Binding], shapes: Shapes, device: torch.device, results: ResultForm) -> Self:
+        """Inputs of these shapes."""
+        expected = tuple((binding.dtype, shape) for binding, shape in zip(bindings, shapes, strict=True))
+        return cls(shapes, expected, device.index or 0, results)
 
     def addresses(self, inputs: Sequence[torch.Tensor]) -> list[int] | None:
         """Where the inputs lie; ``None`` when one is wrong or must be copied first, or has no elements."""
@@ -55,6 +56,12 @@ class StaticInputs:
                 return None
             found.append(address)
         return found
+
+
+def static_shapes(bindings: Sequence[Binding]) -> Shapes | None:
+    """``[*]`` of each input; ``None`` where a size is symbolic."""
+    shapes = tuple(tuple(size for size in binding.shape if isinstance(size, int)) for binding in bindings)
+    return None if any(len(shape) != len(binding.shape) for shape, binding in zip(shapes, bindings, strict=True)) else shapes
 
 
 def check_inputs(bindings: Sequence[Binding], inputs: Sequence[torch.Tensor], device: torch.device | None) -> None:
