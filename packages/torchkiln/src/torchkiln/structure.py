@@ -10,6 +10,8 @@ from typing import Any, Self
 import torch
 from torch.utils import _pytree as pytree
 
+from torchkiln.model_outputs import ModelOutputForm
+
 _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
 _USUAL = frozenset({*_LEAVES, torch.nn.Parameter})
 
@@ -69,12 +71,14 @@ class Container:
         context: What pytree knows of it besides its children.
         children: In order; ``None`` stands for a leaf.
         of_leaves: Whether no child is a container.
+        model_output: The quick way to make one of transformers' results.
     """
 
     kind: Any
     context: Any
     children: tuple[Container | None, ...]
     of_leaves: bool
+    model_output: ModelOutputForm | None
 
     @classmethod
     def of(cls, spec: pytree.TreeSpec) -> Container | None:
@@ -82,7 +86,8 @@ class Container:
         if spec.is_leaf():
             return None
         children = tuple(cls.of(child) for child in spec.children())
-        return cls(spec.type, spec.context, children, all(child is None for child in children))
+        of_leaves = all(child is None for child in children)
+        return cls(spec.type, spec.context, children, of_leaves, ModelOutputForm.of(spec.type, spec.context, len(children)))
 
     def take_apart(self, value: Any, leaves: list[Any]) -> bool:
         """Adds the leaves of a value of this structure; ``False`` for one that has, or may have, another."""
@@ -109,6 +114,8 @@ class Container:
             children = list(itertools.islice(leaves, len(self.children)))
         else:
             children = [next(leaves) if child is None else child.put_together(leaves) for child in self.children]
+        if self.model_output is not None and self.model_output.takes(children):
+            return self.model_output.make(children)
         return pytree.SUPPORTED_NODES[self.kind].unflatten_fn(children, self.context)
 
 
