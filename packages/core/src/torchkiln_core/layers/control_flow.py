@@ -26,8 +26,8 @@ class IfConditional(Layer):
     Operands are the condition, bool ``[]``, and one for each input of the bodies, which have the same inputs. Their outputs are those
     of the layer, of the same dtypes and shapes in both: TensorRT takes other shapes for a condition known when the engine is built.
 
-    No converter writes one: TensorRT-RTX 1.6 builds it, but on sm_90 a product of an odd width in one body leaves the operand that the other
-    body reads unwritten, and a product of dynamic sizes has no kernel.
+    No converter writes one: TensorRT-RTX 1.6 builds it, but on sm_90 a product of an odd width in one body leaves unwritten what the other
+    body reads, and a product of dynamic sizes has no kernel.
     """
 
     then: Network = field(repr=False)
