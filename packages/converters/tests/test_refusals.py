@@ -66,13 +66,13 @@ def test_a_size_that_only_the_result_has_is_refused(registry):
     assert "u0" in rejection.message
 
 
-@pytest.mark.parametrize(("stride", "dilation"), [([2, 2], [2, 2]), ([2, 1], [1, 2])])
-def test_a_transposed_convolution_with_stride_and_dilation_is_refused(registry, stride, dilation):
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("stride", "dilation"), [([2, 2], [2, 2]), ([2, 1], [1, 2]), ([1, 1], [2, 2])])
+def test_a_convolution_with_stride_and_dilation_is_taken(registry, stride, dilation, transposed):
     operands = (torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3), None)
-    rejection = _refusal(registry, OpCase(aten.conv_transpose2d.input, (*operands, stride, [0, 0], [0, 0], 1, dilation)))
-    assert rejection.rule == "requires"
-    assert _refusal(registry, OpCase(aten.conv_transpose2d.input, (*operands, [1, 1], [0, 0], [0, 0], 1, dilation))) is None
-    assert _refusal(registry, OpCase(aten.convolution.default, (*operands, stride, [0, 0], dilation, False, [0, 0], 1))) is None
+    assert _refusal(registry, OpCase(aten.convolution.default, (*operands, stride, [0, 0], dilation, transposed, [0, 0], 1))) is None
+    if transposed:
+        assert _refusal(registry, OpCase(aten.conv_transpose2d.input, (*operands, stride, [0, 0], [0, 0], 1, dilation))) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

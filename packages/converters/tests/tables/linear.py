@@ -175,4 +175,39 @@ ATTENTION = [
     product(SDPA, Q, K[:, :2], V[:, :2], enable_gqa=True),
 ]
 
-CASES = PRODUCTS + CONVOLUTIONS + POOLING + NORMALIZATION + ATTENTION
+APART = torch.Generator().manual_seed(1)
+"""Of rows written later, which leave the numbers of the others as they were."""
+
+
+def apart(*shape):
+    return torch.randn(*shape, generator=APART)
+
+
+STRIDED_AND_DILATED = [
+    conv(apart(2, 3, 5), apart(3, 4, 3), apart(4), [2], [1], [2], True, [1], 1, dynamic=((0, 0), (0, 2)), weights=(1, 2)),
+    conv(apart(2, 4, 5), apart(4, 2, 2), apart(4), [3], [0], [5], True, [4], 2),
+    conv(apart(2, 4, 5, 3), apart(4, 3, 3, 2), None, [2, 3], [1, 2], [3, 2], True, [0, 1], 1, dynamic=((0, 0), (0, 2)), weights=(1,)),
+    conv(apart(1, 2, 3, 4, 3), apart(2, 3, 2, 2, 2), apart(3), [2, 1, 3], [1, 1, 0], [1, 2, 2], True, [0, 1, 2], 1, weights=(1, 2)),
+    product(aten.conv_transpose1d.default, apart(2, 4, 5), apart(4, 2, 3), apart(2), [3], [2], [2], 1, [2], weights=(1,)),
+    product(aten.conv_transpose1d.default, apart(2, 3, 1), apart(3, 4, 3), None, [2], [0], [0], 1, [3], dynamic=((0, 0),)),
+    product(aten.conv_transpose2d.input, apart(2, 4, 5, 4), apart(4, 2, 2, 3), apart(4), [2, 1], [1, 0], [1, 0], 2, [1, 2]),
+    product(aten.conv_transpose2d.input, apart(2, 4, 5, 4), apart(4, 3, 1, 3), apart(3), [2, 2], [0, 1], [3, 1], 1, [4, 1]),
+    product(
+        aten.conv_transpose2d.input,
+        *(apart(2, 4, 5, 4), apart(4, 3, 3, 3), apart(6), [2, 3], [2, 1], [1, 2], 2, [2, 4]),
+        dynamic=((0, 0), (0, 2), (0, 3)),
+        weights=(1, 2),
+    ),
+    product(
+        aten.conv_transpose3d.input, apart(2, 2, 3, 4, 3), apart(2, 3, 2, 3, 2), apart(3), [2, 2, 2], [1, 0, 1], [1, 0, 0], 1, [2, 2, 3]
+    ),
+    product(
+        aten.conv_transpose3d.input,
+        *(apart(2, 4, 3, 4, 3), apart(4, 1, 2, 1, 3), None, [3, 2, 1], [0, 0, 1], [0, 1, 0], 2, [2, 3, 2]),
+        dynamic=((0, 0), (0, 2), (0, 3), (0, 4)),
+        weights=(1,),
+    ),
+]
+"""Transposed convolutions with both, of which TensorRT-RTX has no layer."""
+
+CASES = PRODUCTS + CONVOLUTIONS + POOLING + NORMALIZATION + ATTENTION + STRIDED_AND_DILATED

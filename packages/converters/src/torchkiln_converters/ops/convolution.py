@@ -12,9 +12,9 @@ from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output, same_dtype, static_shape
-from torchkiln_converters.writing.shapes import reshape, spread, squeeze, unsqueeze
+from torchkiln_converters.writing.shapes import reshape, same_size, spread, squeeze, unsqueeze, window
 from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Size, Value
 from torchkiln_core.layers import Convolution, Deconvolution, UnaryOp
 
 aten = torch.ops.aten
@@ -32,13 +32,6 @@ def _begins_inside(call: OpCall) -> bool:
     )
 
 
-def _strided_or_dilated(call: OpCall) -> bool:
-    """TensorRT-RTX 1.6 builds no transposed convolution that has both."""
-    if not call.arguments.get("transposed", True):
-        return True
-    return all(step == 1 for step in call.arguments["stride"]) or all(step == 1 for step in call.arguments["dilation"])
-
-
 _TRANSPOSED_3D = FLOATS - {torch.bfloat16}
 """TensorRT-RTX 1.6 on sm_90 has no kernel of a transposed 3-d convolution in bfloat16, nor of one in float32 between casts."""
 
@@ -53,10 +46,7 @@ def _at(values: list[int], dim: int) -> int:
 
 
 _ONE_DTYPE = same_dtype("input", "weight", "bias")
-_TRANSPOSED = (
-    Requires("a padding that leaves some of the transposed convolution", _begins_inside, "static"),
-    Requires("a stride of 1 or a dilation of 1", _strided_or_dilated),
-)
+_TRANSPOSED = Requires("a padding that leaves some of the transposed convolution", _begins_inside, "static")
 _KERNEL = Requires("float32 or float16 to transpose in three dimensions: TensorRT has no kernel in bfloat16", _has_a_kernel)
 
 
@@ -92,6 +82,36 @@ def _write(
     return cast(net, squeeze(net, result, 2) if spatial == 1 else result, input.dtype)
 
 
+def _with_zeros_between(net: Network, input: Value, steps: tuple[int, ...]) -> Value:
+    """``[N, C, *] -> [N, C, *]``: ``step - 1`` zeros between neighbours of each spatial dimension, ``(size - 1) * step + 1`` in all."""
+    batch_and_channels, extents = input.shape[:2], input.shape[2:]
+    apart: list[Size] = []
+    pads: list[tuple[int, int]] = []
+    for size, step in zip(extents, steps, strict=True):
+        apart += [size] if step == 1 else [size, 1]
+        pads += [(0, 0)] if step == 1 else [(0, 0), (0, step - 1)]
+    padded = pad_with(net, reshape(net, input, (*batch_and_channels, *apart)), pads, 0)
+    widened = reshape(net, padded, (*batch_and_channels, *(size * step for size, step in zip(extents, steps, strict=True))))
+    sizes = (*batch_and_channels, *((size - 1) * step + 1 for size, step in zip(extents, steps, strict=True)))
+    return window(net, widened, (0,) * input.rank, sizes, (1,) * input.rank)
+
+
+def _without_both(net: Network, geometry: _Geometry, input: Value, weight: Value) -> tuple[_Geometry, Value]:
+    """A transposed convolution and its input with strides of 1 or dilations of 1: TensorRT-RTX 1.6 builds none that has both.
+
+    One tap has no dilation. Otherwise the strides become zeros between the elements of the input. They add nothing to the products with
+    finite taps. Zeros between the taps instead of the dilations would be NaN times inf or NaN of the input, next to where eager has them.
+    """
+    spatial = input.rank - 2
+    stride = spread(geometry.stride, spatial)
+    steps = zip(weight.shape[2:], spread(geometry.dilation, spatial), strict=True)
+    dilation = tuple(1 if same_size(net, taps, 1) else step for taps, step in steps)
+    geometry = dataclasses.replace(geometry, dilation=dilation)
+    if max(stride) == 1 or max(dilation) == 1:
+        return geometry, input
+    return dataclasses.replace(geometry, stride=(1,) * spatial), _with_zeros_between(net, input, stride)
+
+
 def _write_transposed(
     net: Network, geometry: _Geometry, output_padding: tuple[int, ...], input: Value, weight: Value, bias: Value | None
 ) -> Value:
@@ -100,6 +120,7 @@ def _write_transposed(
     Where it is the larger one, the result goes on beyond what the kernel reaches: with zeros and the bias.
     """
     spatial = input.rank - 2
+    geometry, input = _without_both(net, geometry, input, weight)
     ends = zip(spread(geometry.post_padding, spatial), spread(output_padding, spatial), strict=True)
     cuts = [padding - extra for padding, extra in ends]
     geometry = dataclasses.replace(geometry, post_padding=tuple(max(cut, 0) for cut in cuts))
@@ -115,7 +136,7 @@ def _write_transposed(
 
 @converter(
     aten.convolution.default,
-    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, *_TRANSPOSED, _KERNEL)),
+    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, _TRANSPOSED, _KERNEL)),
 )
 def convolution(
     net: Network,
@@ -200,9 +221,9 @@ conv3d = converter(aten.conv3d.default, _by_rank(5))(_conv)
 conv1d_named = converter(aten.conv1d.padding, _by_rank(3).requiring(_STATIC_KERNEL))(_conv_named)
 conv2d_named = converter(aten.conv2d.padding, _by_rank(4).requiring(_STATIC_KERNEL))(_conv_named)
 conv3d_named = converter(aten.conv3d.padding, _by_rank(5).requiring(_STATIC_KERNEL))(_conv_named)
-conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(*_TRANSPOSED))(_conv_transpose)
-conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(*_TRANSPOSED))(_conv_transpose)
-conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5, _TRANSPOSED_3D).requiring(*_TRANSPOSED))(_conv_transpose)
+conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(_TRANSPOSED))(_conv_transpose)
+conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(_TRANSPOSED))(_conv_transpose)
+conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5, _TRANSPOSED_3D).requiring(_TRANSPOSED))(_conv_transpose)
 
 
 @converter(
