@@ -10,7 +10,6 @@ of its own; all compile at once, then they measure in turns, one at a time.
 from __future__ import annotations
 
 import argparse
-import functools
 import inspect
 import json
 import os
@@ -83,14 +82,12 @@ def host_us(call: Callable[[], Any]) -> float:
 
 def one_round(call: Callable[[], Any]) -> dict[str, float]:
     """Each figure once."""
-    build = functools.partial(pytree.tree_unflatten, *pytree.tree_flatten(call()))
     samples = sorted(latencies_ms(call, _CALLS))
     return {
         "median_ms": statistics.median(samples),
         "p90_ms": samples[-len(samples) // 10],
         "throughput_ms": throughput_ms(call, _CALLS),
         "host_us": host_us(call),
-        "results_us": host_us(build),
     }
 
 
@@ -171,7 +168,7 @@ def page_of(result: Mapping[str, Any]) -> str:
         "|---|" + "---:|" * len(MODES),
         *("| " + " | ".join([row, *(_shown(cells, row, mode) for mode in MODES)]) + " |" for row in rows),
         "",
-        "Host time of a call in us; in parentheses what of it makes the classes of the model's own results, as in eager:",
+        "Host time of a call in us:",
         "",
         "| model | " + " | ".join(MODES) + " |",
         "|---|" + "---:|" * len(MODES),
@@ -192,7 +189,7 @@ def _ran(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str
 
 
 def _host(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> str:
-    return "{host_us:.0f} ({results_us:.0f})".format_map(cells[row, mode]) if _ran(cells, row, mode) else "–"
+    return "{host_us:.0f}".format_map(cells[row, mode]) if _ran(cells, row, mode) else "–"
 
 
 def _new(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str, mode: str) -> str:
