@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -14,8 +14,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from torchkiln_converters import Converter, ConverterRegistry, default_registry
 from torchkiln_converters.refusals import REFUSED
-from torchkiln_converters.support import Equals, Requires
-from torchkiln_core.rejection import target_name
+from torchkiln_converters.support import Equals
+from torchkiln_core.rejection import Requires, target_name
 from torchkiln_lowering import Decompositions, standard_decompositions
 
 Status = Literal["converted", "decomposed", "refused"]
@@ -31,7 +31,7 @@ class Operator:
         dtypes: Of its tensor arguments, where it is converted.
         ranks: Least and largest rank of its first tensor argument, where it is converted.
         dynamic: Whether sizes may be symbolic: ``yes``, or ``partly`` where a rule asks for a static one.
-        notes: The converter's further rules, who decomposes it, or why it is refused.
+        notes: The converter's further rules, who decomposes it and what that requires, or why it is refused.
     """
 
     name: str
@@ -95,14 +95,16 @@ def _detail(item: Operator) -> str:
 
 def _operator(target: Callable[..., Any], registry: ConverterRegistry, decompositions: Decompositions) -> Operator:
     name = target_name(target)
+    rule = decompositions.rules.get(target)
+    limits = () if rule is None else tuple(f"requires {limit.text}" for limit in rule.limits)
     if target in registry.targets:
-        return _converted(name, registry[target])
+        converted = _converted(name, registry[target])
+        return replace(converted, notes=(*converted.notes, *(f"else its decomposition {limit}" for limit in limits)))
     reason = REFUSED.get(name)
     if reason is not None:
         return Operator(name, "refused", notes=(reason,))
-    rule = decompositions.rules.get(target)
     if rule is not None:
-        return Operator(name, "decomposed", notes=(f"by {rule.origin}",))
+        return Operator(name, "decomposed", notes=(f"by {rule.origin}", *limits))
     if isinstance(target, OpOverload) and (target._can_decompose() or target in torch._decomp.decomposition_table):
         return Operator(name, "decomposed", notes=("by torch",))
     return Operator(name, "refused", notes=("no converter and no decomposition",))
