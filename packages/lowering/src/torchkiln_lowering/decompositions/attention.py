@@ -32,8 +32,7 @@ def _masks_once(call: OpCall) -> bool:
 def _is_aligned(call: OpCall) -> bool:
     """The CUDA flash kernel aligns a causal mask with the last key, the operator with the first: they agree on squares."""
     query, key = (call.arguments[name].meta["val"] for name in ("query", "key"))
-    of_flash = call.target is aten._scaled_dot_product_flash_attention.default
-    return not (of_flash and call.arguments["is_causal"]) or known_equal(query.shape[-2:-1], key.shape[-2:-1])
+    return not call.arguments["is_causal"] or known_equal(query.shape[-2:-1], key.shape[-2:-1])
 
 
 _NO_DROPOUT = Requires("dropout_p=0", _drops_nothing)
@@ -60,7 +59,8 @@ def _to_operator(kernel: OpOverload) -> Decomposition:
         )
         return (out, *[None] * others)
 
-    return Decomposition(attend, limits=(ONLY_FIRST, _NO_DROPOUT, _ONE_MASK, _ALIGNED))
+    of_flash = kernel is aten._scaled_dot_product_flash_attention.default
+    return Decomposition(attend, limits=(ONLY_FIRST, _NO_DROPOUT, _ALIGNED if of_flash else _ONE_MASK))
 
 
 def _has_scale(call: OpCall) -> bool:

@@ -203,24 +203,21 @@ def _are_integers(call: OpCall) -> bool:
     return call.outputs[0].dtype in _WIDTHS and all(value.dtype in _SOURCES for value in tensors)
 
 
-def _lays_out(call: OpCall) -> bool:
-    """Whether the bits are laid out: those of two tensors are, those of one never."""
-    return all(isinstance(value, torch.Tensor) for value in _operands_of(call))
-
-
 def _laid_out(call: OpCall) -> float:
     out = call.outputs[0]
-    return count([*out.shape, _WIDTHS[out.dtype]]) if _lays_out(call) else 0
+    return count([*out.shape, _WIDTHS[out.dtype]])
 
 
-_KNOWN = Requires("tensors and known numbers", _are_known)
-_NUMBERS = (_KNOWN, Requires("results of int32 or int64, of operands of those, of int8, uint8 or bool", _are_integers))
-_EITHER = (_KNOWN, Requires("results of bool, or as of two tensors", lambda call: _is_truth(call) or _are_integers(call)))
+_OF_TENSORS = (Requires("results of int32 or int64, of operands of those, of int8, uint8 or bool", _are_integers),)
+_KNOWN = Requires("a known number", _are_known)
+_OF_NUMBER = (_KNOWN, *_OF_TENSORS)
+_SWAPPED = (_KNOWN, Requires("results of bool, int32 or int64", lambda call: _is_truth(call) or _are_integers(call)))
 _FITS = (
-    *_NUMBERS,
-    Requires(f"at most {_MAX_RANK} dimensions", lambda call: not _lays_out(call) or call.outputs[0].dim() <= _MAX_RANK),
+    *_OF_TENSORS,
+    Requires(f"at most {_MAX_RANK} dimensions", lambda call: bool(call.outputs[0].dim() <= _MAX_RANK)),
     at_most(MAX_COMPARED, "bits", _laid_out),
 )
+"""The bits of two tensors are laid out along one more dimension."""
 
 
 def _logic(name: str, function: Callable[..., Any]) -> dict[Callable[..., Any], Decomposition]:
@@ -232,15 +229,16 @@ def _logic(name: str, function: Callable[..., Any]) -> dict[Callable[..., Any], 
 
     return {
         packet.Tensor: Decomposition(function, _are_not_truths, limits=_FITS),
-        packet.Scalar: Decomposition(function, _are_not_truths, limits=_NUMBERS),
-        packet.Scalar_Tensor: Decomposition(swapped, limits=_EITHER),
+        packet.Scalar: Decomposition(function, _are_not_truths, limits=_OF_NUMBER),
+        packet.Scalar_Tensor: Decomposition(swapped, limits=_SWAPPED),
     }
 
 
 def _shifts(name: str, operator: str, function: Callable[..., Any]) -> dict[Callable[..., Any], Decomposition]:
     packet, python = getattr(aten, name), getattr(aten, operator)
-    rule = Decomposition(function, limits=_NUMBERS)
-    return dict.fromkeys((packet.Tensor, packet.Tensor_Scalar, packet.Scalar_Tensor, python.Tensor, python.Scalar), rule)
+    of_tensors, of_number = (Decomposition(function, limits=limits) for limits in (_OF_TENSORS, _OF_NUMBER))
+    with_number = (packet.Tensor_Scalar, packet.Scalar_Tensor, python.Scalar)
+    return {**dict.fromkeys((packet.Tensor, python.Tensor), of_tensors), **dict.fromkeys(with_number, of_number)}
 
 
 BITS: dict[Callable[..., Any], Decomposition] = {

@@ -157,7 +157,7 @@ def _moments(x: torch.Tensor, dim: Sequence[int] | None, correction: float | Non
 
 
 _NORMALIZED = (FLOATING, ONLY_FIRST)
-_INFERENCE = (*_NORMALIZED, Requires("training=False and running statistics", _inference))
+_INFERENCE = Requires("training=False and running statistics", _inference)
 _COUNTED = (
     FLOATING,
     Requires("at least one dimension", _has_dimensions),
@@ -171,8 +171,8 @@ NORMS: dict[Callable[..., Any], Decomposition] = {
     aten._fused_rms_norm.default: Decomposition(fused_rms_norm, limits=_NORMALIZED),
     aten._native_batch_norm_legit_no_training.default: Decomposition(batch_norm_inference, limits=_NORMALIZED),
     aten._native_batch_norm_legit.no_stats: Decomposition(batch_norm_instances, limits=_NORMALIZED),
-    aten.batch_norm.default: Decomposition(_by_inference(1), limits=_INFERENCE),
-    aten.native_batch_norm.default: Decomposition(_by_inference(3), limits=_INFERENCE),
+    aten.batch_norm.default: Decomposition(_by_inference(1), limits=(FLOATING, _INFERENCE)),
+    aten.native_batch_norm.default: Decomposition(_by_inference(3), limits=(*_NORMALIZED, _INFERENCE)),
     aten.var.correction: Decomposition(variance, limits=_COUNTED),
     aten.var_mean.correction: Decomposition(variance_and_mean, limits=_COUNTED),
     aten.std.correction: Decomposition(deviation, limits=_COUNTED),

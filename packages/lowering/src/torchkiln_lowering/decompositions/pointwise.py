@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.fx
 
 from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import Requires
@@ -173,17 +172,10 @@ def _gives_floats(call: OpCall) -> bool:
     return call.outputs[0].dtype in _ENGINE_FLOATS
 
 
-def _knows_numbers(call: OpCall) -> bool:
-    items = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in call.arguments.values()]
-    return all(isinstance(item, (torch.Tensor, int, float)) for item in items)
-
-
 _FLOATING = (FLOATING,)
 _BOTH_FLOATING = (Requires("two tensors of one floating-point dtype", _both_floating),)
-_GIVES_FLOATS = (
-    Requires("a result of float32, float16 or bfloat16", _gives_floats),
-    Requires("tensors and known numbers", _knows_numbers),
-)
+_GIVES_FLOATS = (Requires("a result of float32, float16 or bfloat16", _gives_floats),)
+_KNOWN = Requires("a known number", lambda call: isinstance(call.arguments["other"], (int, float)))
 
 
 POINTWISE: dict[Callable[..., Any], Decomposition] = {
@@ -197,7 +189,7 @@ POINTWISE: dict[Callable[..., Any], Decomposition] = {
     aten.hypot.default: Decomposition(hypot, limits=_BOTH_FLOATING),
     aten.signbit.default: Decomposition(signbit),
     aten.copysign.Tensor: Decomposition(copysign, limits=_GIVES_FLOATS),
-    aten.copysign.Scalar: Decomposition(copysign, limits=_GIVES_FLOATS),
+    aten.copysign.Scalar: Decomposition(copysign, limits=(*_GIVES_FLOATS, _KNOWN)),
     aten.erfc.default: Decomposition(erfc, limits=_GIVES_FLOATS),
     aten.logaddexp.default: Decomposition(logaddexp, limits=_BOTH_FLOATING),
 }

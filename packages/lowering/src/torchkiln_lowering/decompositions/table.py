@@ -39,7 +39,7 @@ def always(call: OpCall) -> bool:
 
 def reads_first(call: OpCall) -> bool:
     """Whether nobody reads a result but the first."""
-    return not isinstance(call.node.meta["val"], (tuple, list)) or used_outputs(call.node) in (frozenset(), frozenset({0}))
+    return used_outputs(call.node) in (frozenset(), frozenset({0}))
 
 
 ONLY_FIRST = Requires("that nobody reads a result but the first", reads_first)
