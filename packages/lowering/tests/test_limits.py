@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from lowering_programs import Oracle
+from lowering_programs import Oracle, whole
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._pytree import tree_map
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering import Decompositions, standard_decompositions
+from torchkiln_lowering import AtenLowering, Decompositions, Pass, Pipeline, standard_decompositions
 from torchkiln_lowering.decompositions.table import always
 from torchkiln_lowering.limits import LoweredOracle
+from torchkiln_lowering.metadata import KEPT
 
 aten = torch.ops.aten
 NO_CONVERTERS = Oracle(base=frozenset())
@@ -239,6 +240,7 @@ BROKEN: dict[str, Callable[[Case], Case]] = {
     "that nobody reads a result but the first": all_read,
     "training=False and running statistics": _set(training=True),
     "at least one dimension": lambda case: case.changed(self=case.arguments["self"].flatten()[0]),
+    "truth values of at least one dimension": lambda case: case.changed(self=TRUTHS[0, 0]),
     "known sizes of the dimensions that are reduced": dynamic,
     "dropout_p=0": _set(dropout_p=0.5),
     "a mask or is_causal, not both": lambda case: case.changed(
@@ -369,6 +371,48 @@ def test_what_converters_take_is_asked_no_further() -> None:
     assert LoweredOracle(Oracle(aten.median.dim), table).reject(call) is None
     assert LoweredOracle(NO_CONVERTERS, table.without(aten.median.dim)).reject(call) == NO_CONVERTERS.reject(call)
     assert LoweredOracle(Oracle(), Decompositions()).targets == Oracle().targets
+
+
+def refusals(model: Any, args: tuple[Any, ...], oracle: Oracle, pipeline: Pipeline | None = None) -> dict[str, str]:
+    """What is said of the calls of a lowered program that stay in PyTorch, by operator."""
+    lowering = AtenLowering(pipeline=pipeline)
+    graph = lowering.lower(whole(model, args), oracle).module.graph
+    asked = lowering.oracle_of(oracle)
+    found = [
+        asked.reject(OpCall.from_node(node)) for node in graph.nodes if node.op == "call_function" and node.target is not operator.getitem
+    ]
+    return {item.target: item.message for item in found if item is not None}
+
+
+def test_a_composite_call_names_what_it_is_made_of() -> None:
+    found = refusals(lambda x: torch.argsort(x) + 1, (MANY,), Oracle())
+    [message] = [text for target, text in found.items() if target.startswith("aten.argsort")]
+    assert message == (
+        "no converter; its decomposition calls aten.sort.default (no converter; its decomposition requires stable=True, "
+        "or that nobody reads its indices, which PyTorch leaves open among equal elements)"
+    )
+
+
+def test_a_call_names_the_dtype_that_nobody_takes() -> None:
+    assert refusals(torch.special.expit, (X.double(),), Oracle()) == {
+        "aten.special_expit.default": "no converter; its decomposition calls aten.sigmoid.default (got torch.float64)"
+    }
+
+
+def test_a_decomposition_that_leads_back_to_the_call_tells_nothing() -> None:
+    assert refusals(torch.lgamma, (X,), Oracle()) == {"aten.lgamma.default": "no converter"}
+
+
+def test_a_reason_is_that_of_the_call_as_the_passes_leave_it() -> None:
+    def as_double(gm: torch.fx.GraphModule) -> bool:
+        [node] = gm.graph.find_nodes(op="call_function", target=aten.argsort.default)
+        assert "stable=True" in node.meta[KEPT]
+        with gm.graph.inserting_before(node):
+            node.args = (gm.graph.call_function(aten._to_copy.default, (node.args[0],), {"dtype": torch.float64}), *node.args[1:])
+        return True
+
+    found = refusals(lambda x: torch.argsort(x) + 1, (MANY,), Oracle(), Pipeline((Pass("as_double", as_double),)))
+    assert found["aten.argsort.default"].endswith("requires float32, float16, bfloat16, int32, int64 or bool elements)")
 
 
 def test_of_calls_that_a_decomposition_is_not_for_nothing_is_said() -> None:

@@ -10,13 +10,15 @@ from typing import Any
 from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import Rejection, SupportOracle
 from torchkiln_lowering.decompositions.table import Decompositions
+from torchkiln_lowering.metadata import KEPT
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredOracle:
     """What to ask of a lowered program: the converters, and of what they refuse also the decompositions.
 
-    It refuses the same calls under the same rules; the message says too which limit of its decomposition kept a call whole.
+    It refuses the same calls under the same rules; the message says too what kept its decomposition from standing for a call: a limit, or,
+    where there is no converter to say what it expects, what lowering left in the call's metadata.
     """
 
     converters: SupportOracle
@@ -30,7 +32,11 @@ class LoweredOracle:
     def reject(self, call: OpCall) -> Rejection | None:
         """Why ``call`` stays in PyTorch, or ``None`` when it can be converted."""
         found = self.converters.reject(call)
-        problem = None if found is None else self.decompositions.problem(call)
-        if found is None or problem is None:
+        if found is None:
+            return None
+        problem = self.decompositions.problem(call)
+        if problem is None and call.target not in self.targets:
+            problem = call.node.meta.get(KEPT)
+        if problem is None:
             return found
         return dataclasses.replace(found, message=f"{found.message}; its decomposition {problem}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -96,27 +96,28 @@ def _detail(item: Operator) -> str:
 def _operator(target: Callable[..., Any], registry: ConverterRegistry, decompositions: Decompositions) -> Operator:
     name = target_name(target)
     rule = decompositions.rules.get(target)
-    limits = () if rule is None else tuple(f"requires {limit.text}" for limit in rule.limits)
+    decomposed = () if rule is None else (f"by {rule.origin}", *(f"requires {limit.text}" for limit in rule.limits))
     if target in registry.targets:
-        converted = _converted(name, registry[target])
-        return replace(converted, notes=(*converted.notes, *(f"else its decomposition {limit}" for limit in limits)))
+        return _converted(name, registry[target], decomposed)
     reason = REFUSED.get(name)
     if reason is not None:
         return Operator(name, "refused", notes=(reason,))
     if rule is not None:
-        return Operator(name, "decomposed", notes=(f"by {rule.origin}", *limits))
+        return Operator(name, "decomposed", notes=decomposed)
     if isinstance(target, OpOverload) and (target._can_decompose() or target in torch._decomp.decomposition_table):
         return Operator(name, "decomposed", notes=("by torch",))
     return Operator(name, "refused", notes=("no converter and no decomposition",))
 
 
-def _converted(name: str, converter: Converter[...]) -> Operator:
+def _converted(name: str, converter: Converter[...], decomposed: tuple[str, ...]) -> Operator:
     support = converter.support
     rules = [rule for rule in support.rules if isinstance(rule, (Equals, Requires))]
     notes = [f"{rule.argument} must be {rule.value!r}" if isinstance(rule, Equals) else f"requires {rule.text}" for rule in rules]
     notes += [f"{argument}: {', '.join(_names(dtypes))}" for argument, dtypes in support.arguments.items()]
     if support.unordered is not None:
         notes.append("in PyTorch under `deterministic`, where equal indices are given several values")
+    if decomposed:
+        notes += [f"else decomposed {decomposed[0]}", *decomposed[1:]]
     partly = any(rule.rule == "static" for rule in support.rules)
     ranks = (support.ranks.start, support.ranks.stop - 1)
     return Operator(name, "converted", _names(support.dtypes), ranks, "partly" if partly else "yes", tuple(notes))

@@ -19,7 +19,7 @@ def _is_bool(call: OpCall) -> bool:
     return bool(call.arguments["self"].meta["val"].dtype == torch.bool)
 
 
-_DIMENSIONS = Requires("at least one dimension", lambda call: bool(call.arguments["self"].meta["val"].dim() > 0))
+_DIMENSIONS = Requires("truth values of at least one dimension", lambda call: bool(call.arguments["self"].meta["val"].dim() > 0))
 
 
 def _of_truths(function: Callable[..., Any]) -> Decomposition:
