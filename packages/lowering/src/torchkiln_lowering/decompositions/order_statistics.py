@@ -121,14 +121,14 @@ _AT_MOST = f"at most {MAX_SORTED} elements, of float64 at most {2 * MAX_ORDERED}
 _MEDIAN = (
     _ORDERED,
     STATIC,
-    Requires("elements along the dimension", lambda call: bool(size_along(call) > 0)),
+    Requires("at least one element along the dimension", lambda call: bool(size_along(call) > 0)),
     Requires(f"{_AT_MOST}, along the dimension", _has_median),
     OPEN_INDICES,
 )
 _WHOLE_MEDIAN = (
     _ORDERED,
     Requires("known sizes", _knows_sizes),
-    Requires("elements", lambda call: bool(call.arguments["self"].meta["val"].shape.numel() > 0)),
+    Requires("at least one element", lambda call: bool(call.arguments["self"].meta["val"].shape.numel() > 0)),
     Requires(_AT_MOST, _has_whole_median),
 )
 _KTH = (
