@@ -38,7 +38,8 @@ DECOMPOSITIONS = """
 ## Decompositions
 
 Torchkiln's own. For every other operator those that PyTorch ships are taken (`torch._decomp` and the kernels of composite operators). A
-decomposition is used only where no converter takes the call, and only if more of its calls run in engines than stay in PyTorch.
+decomposition is used only where no converter takes the call, and only if more of its calls run in engines than stay in PyTorch. A call that
+does not meet what it requires is reported with that.
 
 """
 
@@ -50,8 +51,8 @@ def page() -> str:
     parts.append(f"| autocast | `autocast=torch.float16` | {_summary(cast_products)} |\n")
     parts.append(DECOMPOSITIONS)
     for family, rows in sorted(_families().items()):
-        parts.append(f"### {family.replace('_', ' ').capitalize()}\n\n| operator | becomes |\n|---|---|\n")
-        parts += [f"| `{target}` | {text} |\n" for target, text in sorted(rows)]
+        parts.append(f"### {family.replace('_', ' ').capitalize()}\n\n| operator | becomes | requires |\n|---|---|---|\n")
+        parts += [f"| `{target}` | {text} | {limits} |\n" for target, text, limits in sorted(rows)]
         parts.append("\n")
     return "".join(parts).rstrip() + "\n"
 
@@ -60,10 +61,12 @@ def _pass_row(item: Pass) -> str:
     return f"| {item.name} | {_escaped(item.purpose)} | {', '.join(item.after) or '-'} |\n"
 
 
-def _families() -> dict[str, list[tuple[str, str]]]:
-    families: dict[str, list[tuple[str, str]]] = defaultdict(list)
+def _families() -> dict[str, list[tuple[str, str, str]]]:
+    families: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for target, rule in standard_decompositions().rules.items():
-        families[_family(target, rule)].append((str(target), _summary(rule.function) if _is_ours(rule) else f"`{rule.function}`"))
+        becomes = _summary(rule.function) if _is_ours(rule) else f"`{rule.function}`"
+        limits = _escaped("; ".join(limit.text for limit in rule.limits)) or "-"
+        families[_family(target, rule)].append((str(target), becomes, limits))
     return families
 
 

@@ -13,6 +13,7 @@ from torchkiln_converters import ConverterRegistry, Support, converter
 from torchkiln_converters.refusals import REFUSED
 from torchkiln_core import Network, Value
 from torchkiln_core.layers import Unary, UnaryOp
+from torchkiln_lowering import standard_decompositions
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,15 @@ def test_a_converter_tells_its_dtypes_ranks_and_rules(by_name: dict[str, ops.Ope
     assert elu.notes == ("input_scale must be 1",)
     assert convolution.ranks == (3, 5)
     assert any("deterministic" in note for note in by_name["aten.scatter.src"].notes)
-    assert by_name["aten.logsumexp.default"] == ops.Operator("aten.logsumexp.default", "decomposed", notes=("by torchkiln",))
+    logsumexp = ops.Operator("aten.logsumexp.default", "decomposed", notes=("by torchkiln", "requires floating-point elements"))
+    assert by_name["aten.logsumexp.default"] == logsumexp
+
+
+def test_a_decomposition_tells_its_limits(by_name: dict[str, ops.Operator]) -> None:
+    for target, rule in standard_decompositions().rules.items():
+        notes, limits = by_name[str(target)].notes, tuple(f"requires {limit.text}" for limit in rule.limits)
+        assert notes[len(notes) - len(limits) :] == limits
+        assert notes[-len(limits) - 1].endswith("by torchkiln")
 
 
 def test_a_registry_of_ones_own_changes_the_table() -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,55 @@ def test_refusals_have_rule_reason_source_and_fix(report: torchkiln.Report) -> N
     assert "test_report.py" in text
     assert "fix: " in text
     assert all(len(line) < 400 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "rule", "message"),
+    [
+        (
+            lambda x: x.median(0).indices * 2,
+            (torch.rand(5, 3),),
+            "no-converter",
+            "no converter is registered for this operator; its decomposition requires that nobody reads its indices, which PyTorch leaves "
+            "open among equal elements",
+        ),
+        (
+            lambda x: x.sort(descending=True).indices + 1,
+            (torch.rand(5000),),
+            "static",
+            "requires a static dimension of 1 to 3840 elements; its decomposition requires stable=True, or that nobody reads its indices, "
+            "which PyTorch leaves open among equal elements",
+        ),
+        (
+            lambda x: (x & (x + 1)) * 2,
+            (torch.ones(1, 1, 1, 1, 1, 1, 2, 3, dtype=torch.int64),),
+            "no-converter",
+            "no converter is registered for this operator; its decomposition calls aten.bitwise_and.Tensor (self: expected bool, got "
+            "int64; its decomposition requires at most 7 dimensions)",
+        ),
+    ],
+    ids=["median", "sort", "bits"],
+)
+def test_a_refusal_names_the_limit_of_the_decomposition(function: Any, args: tuple[Any, ...], rule: str, message: str) -> None:
+    report = torchkiln.explain(function, args, min_block_size=1)
+    [refusal] = [item for item in report.rejections if item.rule not in ("border-cost", "min-block-size")]
+    assert (refusal.rule, refusal.message) == (rule, message)
+    assert message in str(report)
+    assert message in [item["message"] for item in json.loads(report.to_json())["rejections"]]
+    compiled = torchkiln.compile(function, args, min_block_size=1, engine="reference")
+    assert refusal in compiled.report.rejections
+    assert torch.equal(compiled(*args), function(*args))
+
+
+def test_a_limit_that_only_a_dynamic_size_breaks() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.cummax(0).values * 2
+
+    static = torchkiln.explain(function, (torch.rand(4),), min_block_size=1)
+    assert [segment.kind for segment in static.segments] == ["engine"]
+    dynamic = torchkiln.explain(function, (torch.rand(4),), dynamic_shapes=({0: torch.export.Dim("n", max=9)},), min_block_size=1)
+    [message] = [item.message for item in dynamic.rejections if item.rule == "no-converter"]
+    assert message.endswith("; its decomposition requires a known size of the dimension")
 
 
 def test_every_rule_has_a_fix() -> None:

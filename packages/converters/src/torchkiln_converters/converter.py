@@ -13,8 +13,8 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchkiln_converters.arrival import Lookup, NotStatic, Parameter, Result, is_tensor_arrival, parameter, read, read_static
-from torchkiln_converters.support import Equals, Requires, Support, tensors_of
-from torchkiln_core import Network, OpCall, Rejection, Size, Value
+from torchkiln_converters.support import Equals, Support, tensors_of
+from torchkiln_core import Network, OpCall, Rejection, Requires, Size, Value
 from torchkiln_core.shape_tensor import has_layers
 from torchkiln_core.size import sizes_of
 

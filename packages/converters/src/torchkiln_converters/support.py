@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 import torch.fx
 
-from torchkiln_core import OpCall, Rejection
+from torchkiln_core import OpCall, Rejection, Requires
 
 FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
 """Floating dtypes that every arithmetic layer takes."""
@@ -58,19 +58,6 @@ class Equals:
             found = tuple(found)
         same = found is self.value or (not isinstance(found, torch.fx.Node) and found == self.value)
         return None if same else f"{self.argument}: expected {self.value!r}, got {found}"
-
-
-@dataclass(frozen=True, slots=True)
-class Requires:
-    """A predicate over the call; ``text`` says in words what must hold."""
-
-    text: str
-    holds: Callable[[OpCall], bool]
-    rule: str = "requires"
-
-    def problem(self, call: OpCall) -> str | None:
-        """See ``Rule``."""
-        return None if self.holds(call) else f"requires {self.text}"
 
 
 def static_shape(argument: str) -> Requires:

@@ -34,7 +34,7 @@ from torchkiln_core.plan import Binding, Plan, Target
 from torchkiln_core.profile import Profile
 from torchkiln_core.program import InputKind, Program, ProgramInput
 from torchkiln_core.record import from_record, network_key, on_host, to_record
-from torchkiln_core.rejection import Rejection, SupportOracle
+from torchkiln_core.rejection import Rejection, Requires, SupportOracle
 from torchkiln_core.size import Size
 from torchkiln_core.spec import Dim, DimRange, TensorSpec
 
@@ -71,6 +71,7 @@ __all__ = [
     "Program",
     "ProgramInput",
     "Rejection",
+    "Requires",
     "RuntimeOptions",
     "Segment",
     "ShapeOutOfProfile",

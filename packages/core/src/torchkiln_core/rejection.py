@@ -51,6 +51,25 @@ def target_name(target: Callable[..., Any] | str) -> str:
     return text if not text.startswith("<") else getattr(target, "__name__", text)
 
 
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """A condition that a converter or a decomposition has for a call; ``text`` says in words what must hold.
+
+    Attributes:
+        text: What is required, such as "at least one dimension".
+        holds: Decides from the call's arguments and metadata. Of several conditions one may rely on those before it.
+        rule: The id in ``Rejection.rule``.
+    """
+
+    text: str
+    holds: Callable[[OpCall], bool]
+    rule: str = "requires"
+
+    def problem(self, call: OpCall) -> str | None:
+        """What is required where it does not hold, or ``None``."""
+        return None if self.holds(call) else f"requires {self.text}"
+
+
 class SupportOracle(Protocol):
     """What lowering and partitioning know of converters."""
 

@@ -11,11 +11,12 @@ import torch.fx
 from torch._ops import OpOverload
 
 from torchkiln_core.call import OpCall
-from torchkiln_core.rejection import SupportOracle
+from torchkiln_core.rejection import SupportOracle, target_name
 from torchkiln_lowering.decompositions.table import Decompositions, used_outputs
 from torchkiln_lowering.effects import ELEMENTARY, has_effects, has_tensor, is_free, is_view, may_alias
 from torchkiln_lowering.layout import NoLayout, match_layout
-from torchkiln_lowering.metadata import TRACED, describe, fake_mode_of, same_kind
+from torchkiln_lowering.limits import LoweredOracle
+from torchkiln_lowering.metadata import KEPT, TRACED, describe, fake_mode_of, same_kind
 from torchkiln_lowering.trace import CallTracer, without_new_guards
 
 _log = logging.getLogger("torchkiln.lowering")
@@ -23,7 +24,7 @@ aten = torch.ops.aten
 
 MAX_CALLS = 2000
 """A decomposition of more calls is not taken: PyTorch's own unroll recurrent networks over time."""
-_OWN_META = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals", "original_aten", TRACED})
+_OWN_META = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals", "original_aten", TRACED, KEPT})
 
 
 def every_call(node: torch.fx.Node) -> bool:
@@ -69,32 +70,48 @@ class _Expander:
 
         ``ancestors`` are the operators being expanded, with their dtypes: none is entered twice.
         """
+        node.meta.pop(KEPT, None)
         if not _is_candidate(node) or _identity(node) in ancestors:
             return False
         call = OpCall.from_node(node)
         self._verdicts[node] = self._oracle.reject(call) is not None
         if not self._verdicts[node]:
             return False
-        return any(self._try(node, self._tracer.trace(rule, node), ancestors) for rule in self._table.candidates(call))
+        reasons: list[str] = []
+        for rule in self._table.candidates(call):
+            reason = self._try(node, self._tracer.trace(rule, node), ancestors)
+            if reason is None:
+                return True
+            if reason:
+                _log.info("%s (%s) keeps its form: its decomposition %s", node.target, node.name, reason)
+                reasons.append(reason)
+        if reasons:
+            node.meta[KEPT] = reasons[0]
+        return False
 
-    def _try(self, node: torch.fx.Node, traced: torch.fx.GraphModule | None, ancestors: tuple[Any, ...]) -> bool:
+    def _try(self, node: torch.fx.Node, traced: torch.fx.GraphModule | None, ancestors: tuple[Any, ...]) -> str | None:
+        """Puts a decomposition in the place of a call, or says why it does not stand for it: nothing where there is nothing to learn."""
         used = used_outputs(node) if isinstance(node.meta["val"], (tuple, list)) else frozenset({0})
         if traced is None or used is None:
-            return False
+            return "cannot be traced" if traced is None else "makes results one by one, and somebody reads their tuple"
         if len(traced.graph.nodes) > MAX_CALLS:
-            return _keep(node, f"its decomposition has {len(traced.graph.nodes)} calls")
+            return f"has {len(traced.graph.nodes)} calls"
         before = node.prev
         held = self._inline(node, traced.graph, used)
         for inner in list(_between(before, held)):
             self.expand(inner, (*ancestors, _identity(node)))
         values = dict(zip(sorted(used), held.args, strict=True))
+        # While somebody reads the new results.
+        reason = self._debris(before, node, (*ancestors, _identity(node)))
         self._graph.erase_node(held)
-        if self._worthwhile(before, node) and self._fits(node, values):
+        if reason is None:
+            reason = self._misfit(node, values)
+        if reason is None:
             self._commit(node, values)
-            return True
+            return None
         for inner in reversed(list(_between(before, node))):
             self._graph.erase_node(inner)
-        return False
+        return reason
 
     def _inline(self, node: torch.fx.Node, traced: torch.fx.Graph, used: frozenset[int]) -> torch.fx.Node:
         """Copies the calls that the used results need in front of ``node``; returns a node that holds the new results."""
@@ -113,53 +130,62 @@ class _Expander:
                     mapping[inner] = copy
             return self._graph.call_function(_held, tuple(mapping.get(value) for value in wanted))  # type: ignore[arg-type]
 
-    def _worthwhile(self, before: torch.fx.Node, node: torch.fx.Node) -> bool:
-        """Whether more of the calls that compute are accepted than refused: one call in PyTorch is better than its debris there.
+    def _debris(self, before: torch.fx.Node, node: torch.fx.Node, ancestors: tuple[Any, ...]) -> str | None:
+        """What is refused, unless more of the calls that compute are accepted: one call in PyTorch is better than its debris there.
 
         Where nothing computes (only views and sizes), all must be accepted.
         """
         calls = [inner for inner in _between(before, node) if isinstance(inner.target, OpOverload) and has_tensor(inner)]
         # Index arithmetic that moves floating-point elements is no gain.
         computing = [inner for inner in calls if not is_free(inner) and _is_floating(inner) >= _is_floating(node)]
-        refused = sum(map(self._is_refused, computing or calls))
-        return len(computing) > 2 * refused if computing else refused == 0
+        refused = list(filter(self._is_refused, computing or calls))
+        if len(computing) > 2 * len(refused) if computing else not refused:
+            return None
+        first = refused[0]
+        if _identity(first) in ancestors:
+            return ""
+        if getattr(first.target, "namespace", None) == "prims":
+            # Users do not write these: what they become says more.
+            return str(first.meta.get(KEPT, ""))
+        found = LoweredOracle(self._oracle, self._table).reject(OpCall.from_node(first))
+        return f"calls {target_name(first.target)}" + (f" ({found.message})" if found is not None else "")
 
     def _is_refused(self, inner: torch.fx.Node) -> bool:
         if inner not in self._verdicts:
             self._verdicts[inner] = self._oracle.reject(OpCall.from_node(inner)) is not None
         return self._verdicts[inner]
 
-    def _fits(self, node: torch.fx.Node, values: dict[int, Any]) -> bool:
-        """Makes each new value equal the old one in dtype, shape, strides and freshness."""
+    def _misfit(self, node: torch.fx.Node, values: dict[int, Any]) -> str | None:
+        """Makes each new value equal the old one in dtype, shape, strides and freshness, or says why it cannot."""
         olds = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
         for index, value in values.items():
             new = value.meta["val"] if isinstance(value, torch.fx.Node) else value
             if not same_kind(new, olds[index]):
-                return _keep(node, f"its decomposition gives {describe(new)}, not {describe(olds[index])}")
+                return f"gives {describe(new)}, not {describe(olds[index])}"
             try:
                 values[index] = match_layout(self._graph, node, value, olds[index])
             except NoLayout as reason:
                 if _layout_matters(node):
-                    return _keep(node, str(reason))
+                    return f"is laid out otherwise: {reason}"
                 values[index] = self._packed(node, value)
         return self._refresh(node, values)
 
-    def _refresh(self, node: torch.fx.Node, values: dict[int, Any]) -> bool:
-        """Copies results that are views of an argument where the operator promises a new tensor; whether their metadata can be told."""
+    def _refresh(self, node: torch.fx.Node, values: dict[int, Any]) -> str | None:
+        """Copies results that are views of an argument where the operator promises a new tensor, or says why that cannot be."""
         if is_view(node) or (isinstance(node.target, OpOverload) and node.target._can_decompose()):
-            return True
+            return None
         for index, value in values.items():
             if isinstance(value, torch.fx.Node) and has_tensor(value) and _views_any(value, frozenset(node.all_input_nodes)):
                 try:
                     with without_new_guards(value.meta["val"].fake_mode):
                         fake = value.meta["val"].clone()
                 except RuntimeError as error:
-                    return _keep(node, f"a copy of result {index} would guard on a size: {error}")
+                    return f"gives a view as result {index}, of which a copy would guard on a size: {error}"
                 with self._graph.inserting_before(node):
                     copy = self._graph.call_function(aten.clone.default, (value,))
                 copy.meta = {**node.meta, "val": fake}
                 values[index] = copy
-        return True
+        return None
 
     def _packed(self, node: torch.fx.Node, value: torch.fx.Node) -> torch.fx.Node:
         """A contiguous copy, of which every view is legal that was legal for a tensor of any other strides."""
@@ -184,11 +210,6 @@ class _Expander:
         if new is not None:
             old.replace_all_uses_with(new)
         self._graph.erase_node(old)
-
-
-def _keep(node: torch.fx.Node, reason: str) -> bool:
-    _log.info("%s (%s) keeps its form: %s", node.target, node.name, reason)
-    return False
 
 
 def _held(*results: Any) -> None:

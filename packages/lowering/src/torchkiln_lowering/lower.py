@@ -17,6 +17,7 @@ from torchkiln_lowering.decompose import decompose, every_call
 from torchkiln_lowering.decompositions.standard import standard_decompositions
 from torchkiln_lowering.decompositions.table import Decompositions
 from torchkiln_lowering.lift import lift_attributes
+from torchkiln_lowering.limits import LoweredOracle
 from torchkiln_lowering.passes.autocast import autocast
 from torchkiln_lowering.passes.context import DIMS, ORACLE
 from torchkiln_lowering.passes.truncate import truncate_double
@@ -59,6 +60,10 @@ class AtenLowering:
         self._pipeline = pipeline or default_pipeline()
         given = decompositions or _given(options.decompositions, Decompositions, "decompositions")
         self._decompositions = given or standard_decompositions()
+
+    def oracle_of(self, converters: SupportOracle) -> SupportOracle:
+        """What to ask of a program that was lowered for ``converters``: as they do, but it names the limit that kept a call whole."""
+        return LoweredOracle(converters, self._decompositions)
 
     def _precision(self, program: Program) -> Pipeline:
         """The passes that change in which dtype the program computes, which the user asks for."""

@@ -12,6 +12,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 TRACED = "torchkiln_traced"
 """Key of ``Node.meta`` that holds the value of a call as it was traced; where that is its ``val``, it needs no second computation."""
+KEPT = "torchkiln_kept"
+"""Key of ``Node.meta`` that says, of a call that the oracle refuses, why the best of its decompositions did not stand for it."""
 
 
 def fake_mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:

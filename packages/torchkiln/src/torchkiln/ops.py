@@ -14,8 +14,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from torchkiln_converters import Converter, ConverterRegistry, default_registry
 from torchkiln_converters.refusals import REFUSED
-from torchkiln_converters.support import Equals, Requires
-from torchkiln_core.rejection import target_name
+from torchkiln_converters.support import Equals
+from torchkiln_core.rejection import Requires, target_name
 from torchkiln_lowering import Decompositions, standard_decompositions
 
 Status = Literal["converted", "decomposed", "refused"]
@@ -31,7 +31,7 @@ class Operator:
         dtypes: Of its tensor arguments, where it is converted.
         ranks: Least and largest rank of its first tensor argument, where it is converted.
         dynamic: Whether sizes may be symbolic: ``yes``, or ``partly`` where a rule asks for a static one.
-        notes: The converter's further rules, who decomposes it, or why it is refused.
+        notes: The converter's further rules, who decomposes it and what that requires, or why it is refused.
     """
 
     name: str
@@ -95,26 +95,29 @@ def _detail(item: Operator) -> str:
 
 def _operator(target: Callable[..., Any], registry: ConverterRegistry, decompositions: Decompositions) -> Operator:
     name = target_name(target)
+    rule = decompositions.rules.get(target)
+    decomposed = () if rule is None else (f"by {rule.origin}", *(f"requires {limit.text}" for limit in rule.limits))
     if target in registry.targets:
-        return _converted(name, registry[target])
+        return _converted(name, registry[target], decomposed)
     reason = REFUSED.get(name)
     if reason is not None:
         return Operator(name, "refused", notes=(reason,))
-    rule = decompositions.rules.get(target)
     if rule is not None:
-        return Operator(name, "decomposed", notes=(f"by {rule.origin}",))
+        return Operator(name, "decomposed", notes=decomposed)
     if isinstance(target, OpOverload) and (target._can_decompose() or target in torch._decomp.decomposition_table):
         return Operator(name, "decomposed", notes=("by torch",))
     return Operator(name, "refused", notes=("no converter and no decomposition",))
 
 
-def _converted(name: str, converter: Converter[...]) -> Operator:
+def _converted(name: str, converter: Converter[...], decomposed: tuple[str, ...]) -> Operator:
     support = converter.support
     rules = [rule for rule in support.rules if isinstance(rule, (Equals, Requires))]
     notes = [f"{rule.argument} must be {rule.value!r}" if isinstance(rule, Equals) else f"requires {rule.text}" for rule in rules]
     notes += [f"{argument}: {', '.join(_names(dtypes))}" for argument, dtypes in support.arguments.items()]
     if support.unordered is not None:
         notes.append("in PyTorch under `deterministic`, where equal indices are given several values")
+    if decomposed:
+        notes += [f"else decomposed {decomposed[0]}", *decomposed[1:]]
     partly = any(rule.rule == "static" for rule in support.rules)
     ranks = (support.ranks.start, support.ranks.stop - 1)
     return Operator(name, "converted", _names(support.dtypes), ranks, "partly" if partly else "yes", tuple(notes))

@@ -159,7 +159,8 @@ class Compiler:
 
     def _divide(self, whole: _Whole, refused: Mapping[str, Rejection]) -> Partition:
         with self.clock.measure("partition"):
-            return whole.partitioner(self.options.partition, refused, self._cost_model).partition(whole.program, self.registry)
+            partitioner = whole.partitioner(self.options.partition, refused, self._cost_model)
+            return partitioner.partition(whole.program, self._lowering.oracle_of(self.registry))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import torch
 
 from torchkiln_converters.arrival import Operand, Result, Scalar
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import FLOATS, NETWORK_DTYPES, NUMBERS, Requires, Support
+from torchkiln_converters.support import FLOATS, NETWORK_DTYPES, NUMBERS, Support
 from torchkiln_converters.writing.values import (
     HALVES,
     add,
@@ -18,7 +18,7 @@ from torchkiln_converters.writing.values import (
     operand,
     sub,
 )
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import ElementwiseOp
 
 aten = torch.ops.aten

@@ -7,11 +7,11 @@ import math
 import torch
 
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import BOOLS, FLOATS, Equals, Requires, Support, fake, same_dtype
+from torchkiln_converters.support import BOOLS, FLOATS, Equals, Support, fake, same_dtype
 from torchkiln_converters.writing.positions import positions
 from torchkiln_converters.writing.shapes import expand, reshape, with_rank
 from torchkiln_converters.writing.values import add, cast, compute_dtype, equal, less, mul, negated, number, select
-from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core import Network, OpCall, Requires, Size, Value
 from torchkiln_core.layers import Cast, MatrixMultiply, MatrixOp, Reduce, ReduceOp, Softmax
 
 aten = torch.ops.aten

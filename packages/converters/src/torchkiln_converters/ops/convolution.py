@@ -11,10 +11,10 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.padding import pad_with
-from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output, same_dtype, static_shape
+from torchkiln_converters.support import FLOATS, Support, fake, only_output, same_dtype, static_shape
 from torchkiln_converters.writing.shapes import reshape, same_size, spread, squeeze, unsqueeze, window
 from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
-from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core import Network, OpCall, Requires, Size, Value
 from torchkiln_core.layers import Convolution, Deconvolution, UnaryOp
 
 aten = torch.ops.aten

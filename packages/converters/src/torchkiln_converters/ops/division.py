@@ -13,7 +13,7 @@ import torch
 from torchkiln_converters.arrival import Operand, Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.arithmetic import apply
-from torchkiln_converters.support import BOOLS, INTEGERS, NUMBERS, Requires, Support
+from torchkiln_converters.support import BOOLS, INTEGERS, NUMBERS, Support
 from torchkiln_converters.writing.values import (
     HALVES,
     add,
@@ -27,7 +27,7 @@ from torchkiln_converters.writing.values import (
     sub,
     truncate,
 )
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import ElementwiseOp
 
 aten = torch.ops.aten

@@ -8,11 +8,11 @@ import torch
 
 from torchkiln_converters.arrival import Result, Scalar
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import FLOATS, FP8, Equals, Requires, Support, fake, same_dtype
+from torchkiln_converters.support import FLOATS, FP8, Equals, Support, fake, same_dtype
 from torchkiln_converters.writing.narrow import widened
 from torchkiln_converters.writing.shapes import reshape, static_sizes, window, with_rank
 from torchkiln_converters.writing.values import add, cast, compute_dtype, mul, number
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import MatrixMultiply, MatrixOp
 from torchkiln_core.size import sizes_of
 

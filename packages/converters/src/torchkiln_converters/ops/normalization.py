@@ -8,10 +8,10 @@ import torch
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import FLOATS, Requires, Support, only_output, same_dtype
+from torchkiln_converters.support import FLOATS, Support, only_output, same_dtype
 from torchkiln_converters.writing.shapes import axis_of, product, reshape
 from torchkiln_converters.writing.values import add, cast, mul, number, sub, unary
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import Normalization, Reduce, ReduceOp, Softmax, UnaryOp
 
 aten = torch.ops.aten

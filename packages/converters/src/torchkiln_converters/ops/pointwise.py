@@ -9,7 +9,7 @@ from torch._ops import OpOverload
 
 from torchkiln_converters.arrival import Operand, Result, Scalar
 from torchkiln_converters.converter import Converter, converter
-from torchkiln_converters.support import BOOLS, FLOATS, INTEGERS, NUMBERS, Requires, Support
+from torchkiln_converters.support import BOOLS, FLOATS, INTEGERS, NUMBERS, Support
 from torchkiln_converters.writing.values import (
     HALVES,
     as_bool,
@@ -25,7 +25,7 @@ from torchkiln_converters.writing.values import (
     truncate,
     unary,
 )
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import ElementwiseOp, UnaryOp
 
 aten = torch.ops.aten

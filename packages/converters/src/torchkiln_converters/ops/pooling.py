@@ -11,10 +11,10 @@ from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.padding import pad_with
 from torchkiln_converters.ops.reduction import summed
-from torchkiln_converters.support import FLOATS, Requires, Support, fake, only_output
+from torchkiln_converters.support import FLOATS, Support, fake, only_output
 from torchkiln_converters.writing.shapes import reshape, spread
 from torchkiln_converters.writing.values import cast, mul, number
-from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core import Network, OpCall, Requires, Size, Value
 from torchkiln_core.layers import Pooling, PoolingKind, ReduceOp
 
 aten = torch.ops.aten

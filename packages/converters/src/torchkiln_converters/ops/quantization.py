@@ -16,11 +16,11 @@ from torch._ops import OpOverload
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import BYTES, FLOATS, INTEGERS, Requires, Support
+from torchkiln_converters.support import BYTES, FLOATS, INTEGERS, Support
 from torchkiln_converters.writing.narrow import is_scalable, widened
 from torchkiln_converters.writing.shapes import axis_of, reshape
 from torchkiln_converters.writing.values import add, cast, div, elementwise, mul, number, sub, unary
-from torchkiln_core import ConstantValues, Network, OpCall, Value
+from torchkiln_core import ConstantValues, Network, OpCall, Requires, Value
 from torchkiln_core.layers import Cast, Dequantize, ElementwiseOp, Quantize, UnaryOp
 
 _LARGEST = 1 << 24

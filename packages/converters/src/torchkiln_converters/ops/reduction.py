@@ -8,11 +8,11 @@ import torch
 
 from torchkiln_converters.arrival import Result, Scalar
 from torchkiln_converters.converter import Converter, converter
-from torchkiln_converters.support import BOOLS, FLOATS, NUMBERS, Requires, Support
+from torchkiln_converters.support import BOOLS, FLOATS, NUMBERS, Support
 from torchkiln_converters.writing.extremes import reduce_extreme
 from torchkiln_converters.writing.shapes import axes_of, axis_of, product
 from torchkiln_converters.writing.values import HALVES, as_bool, cast, div, elementwise, mul, number, sized, sub, unary
-from torchkiln_core import Network, Value
+from torchkiln_core import Network, Requires, Value
 from torchkiln_core.layers import Cumulative, CumulativeOp, ElementwiseOp, Reduce, ReduceOp, UnaryOp
 
 aten = torch.ops.aten

@@ -14,11 +14,11 @@ from torch._ops import OpOverload
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import Converter, converter
-from torchkiln_converters.support import FLOATS, Requires, Support, fake
+from torchkiln_converters.support import FLOATS, Support, fake
 from torchkiln_converters.writing.positions import positions
 from torchkiln_converters.writing.shapes import expand, reshape, static_sizes
 from torchkiln_converters.writing.values import cast, div, elementwise, mul, sized, unary
-from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core import Network, OpCall, Requires, Size, Value
 from torchkiln_core.layers import ElementwiseOp, Gather, GatherMode, Interpolation, Resize, ResizeCoordinates, UnaryOp
 from torchkiln_core.size import size_of
 

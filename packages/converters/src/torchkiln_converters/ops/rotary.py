@@ -10,9 +10,9 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.indexing import from_start
-from torchkiln_converters.support import FLOATS, INTEGERS, Requires, Support, fake, same_dtype
+from torchkiln_converters.support import FLOATS, INTEGERS, Support, fake, same_dtype
 from torchkiln_converters.writing.shapes import permute, reshape
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import RotaryEmbedding
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import FLOATS, Requires, Support, fake, same_dtype
+from torchkiln_converters.support import FLOATS, Support, fake, same_dtype
 from torchkiln_converters.writing.values import cast
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import GridSample, Interpolation, SliceMode
 
 aten = torch.ops.aten

@@ -10,10 +10,10 @@ import torch
 from torchkiln_converters.arrival import Operand
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.indexing import coordinates_of, cut
-from torchkiln_converters.support import INTEGERS, NUMBERS, Equals, Requires, Support, fake
+from torchkiln_converters.support import INTEGERS, NUMBERS, Equals, Support, fake
 from torchkiln_converters.writing.shapes import axis_of, expand
 from torchkiln_converters.writing.values import cast, operand
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import Scatter, ScatterMode
 from torchkiln_core.size import sizes_of
 

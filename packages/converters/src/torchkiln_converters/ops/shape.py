@@ -8,9 +8,9 @@ import torch
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
-from torchkiln_converters.support import NETWORK_DTYPES, Requires, Support, fake
+from torchkiln_converters.support import NETWORK_DTYPES, Support, fake
 from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, static_sizes, transpose
-from torchkiln_core import Network, OpCall, Size, Value
+from torchkiln_core import Network, OpCall, Requires, Size, Value
 from torchkiln_core.layers import Slice
 from torchkiln_core.size import sizes_of
 

@@ -6,11 +6,11 @@ import torch
 
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import Converter, converter
-from torchkiln_converters.support import NUMBERS, Requires, Support, fake
+from torchkiln_converters.support import NUMBERS, Support, fake
 from torchkiln_converters.writing.order import MAX_K, best, top
 from torchkiln_converters.writing.shapes import axis_of, product, reshape, squeeze
 from torchkiln_converters.writing.values import number
-from torchkiln_core import Network, OpCall, Value
+from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import TopKOp
 
 aten = torch.ops.aten

@@ -13,6 +13,7 @@ import torch
 from torch.utils._sympy.value_ranges import bound_sympy
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_core.size import size_of
 from torchkiln_lowering.decompositions.precision import as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -43,18 +44,24 @@ def count(shape: Sequence[Any]) -> float:
     return total
 
 
-def _fits(index: str) -> Callable[[OpCall], bool]:
-    def fits(call: OpCall) -> bool:
-        value = call.arguments["self"].meta["val"]
-        places = call.arguments[index].meta["val"]
-        if value.dtype.is_complex or value.dim() == 0 or places.dim() == 0:
-            return False
-        dim = int(call.arguments["dim"]) % value.dim()
-        rest = [size for axis, size in enumerate(value.shape) if axis != dim]
-        spread = count([*rest, places.shape[0 if places.dim() == 1 else dim]])
-        return spread * largest(value.shape[dim]) <= MAX_COMPARED
+def at_most(limit: int, what: str, number: Callable[[OpCall], float]) -> Requires:
+    """The limit of decompositions that take a number of elements which grows with a product of sizes."""
+    return Requires(f"at most {limit} {what}, at the largest sizes that the program is for", lambda call: number(call) <= limit)
 
-    return fits
+
+def _is_real(call: OpCall) -> bool:
+    return not call.arguments["self"].meta["val"].dtype.is_complex
+
+
+def _has_dimensions(call: OpCall) -> bool:
+    return all(call.arguments[name].meta["val"].dim() > 0 for name in ("self", "index"))
+
+
+def _compared(call: OpCall) -> float:
+    value, places = (call.arguments[name].meta["val"] for name in ("self", "index"))
+    dim = int(call.arguments["dim"]) % value.dim()
+    rest = [size for axis, size in enumerate(value.shape) if axis != dim]
+    return count([*rest, places.shape[0 if places.dim() == 1 else dim]]) * largest(value.shape[dim])
 
 
 def _identity(reduce: str, dtype: torch.dtype) -> float | int | bool:
@@ -170,20 +177,32 @@ def index_add(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.T
     return index_reduce(self, dim, index, scaled, "sum")
 
 
-def _puts(call: OpCall) -> bool:
-    """Adjacent indices of integers; either they add, or a dimension stands before them."""
-    value = call.arguments["self"].meta["val"]
-    indices = call.arguments["indices"]
-    given = [item.meta["val"] for item in indices if item is not None]
-    if not given or any(item.dtype not in (torch.int32, torch.int64) for item in given):
-        return False
-    first = [item is not None for item in indices].index(True)
-    if any(item is None for item in indices[first : first + len(given)]):
-        return False
-    if not call.arguments["accumulate"]:
-        return first > 0
-    shape = torch.broadcast_shapes(*(item.shape for item in given))  # type: ignore[no-untyped-call]
-    return not value.dtype.is_complex and value.dtype != torch.bool and count(shape) * count(value.shape) <= MAX_COMPARED
+def _adds_or_skips(call: OpCall) -> bool:
+    """Whether what is put is added, or a dimension stands before the indices."""
+    return call.arguments["accumulate"] or not call.arguments["indices"] or call.arguments["indices"][0] is None
+
+
+def _given(call: OpCall) -> list[torch.Tensor]:
+    return [item.meta["val"] for item in call.arguments["indices"] if item is not None]
+
+
+def _has_numbers(call: OpCall) -> bool:
+    given = _given(call)
+    return bool(given) and all(item.dtype in (torch.int32, torch.int64) for item in given)
+
+
+def _are_neighbours(call: OpCall) -> bool:
+    places = [place for place, item in enumerate(call.arguments["indices"]) if item is not None]
+    return places == list(range(places[0], places[-1] + 1))
+
+
+def _adds_numbers(call: OpCall) -> bool:
+    return not call.arguments["accumulate"] or (_is_real(call) and call.arguments["self"].meta["val"].dtype != torch.bool)
+
+
+def _put_compared(call: OpCall) -> float:
+    shape = torch.broadcast_shapes(*(item.shape for item in _given(call)))  # type: ignore[no-untyped-call]
+    return count(shape) * count(call.arguments["self"].meta["val"].shape) if call.arguments["accumulate"] else 0
 
 
 def index_put(self: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False) -> Any:
@@ -220,9 +239,8 @@ def _add_at(self: torch.Tensor, indices: Sequence[torch.Tensor], values: torch.T
     return aten.view.default(out, list(self.shape))
 
 
-def _folds(call: OpCall) -> bool:
-    value = call.arguments["self"].meta["val"]
-    return not value.dtype.is_complex and count([*value.shape, *call.arguments["output_size"]]) <= MAX_COMPARED * 64
+def _folded(call: OpCall) -> float:
+    return count([*call.arguments["self"].meta["val"].shape, *call.arguments["output_size"]])
 
 
 def fold(
@@ -264,14 +282,25 @@ def fold(
     return out if self.dim() == 3 else aten.squeeze.dim(out, 0)
 
 
+_COMPARISONS = "comparisons, of each place with each index"
+_REAL = Requires("real elements", _is_real)
+_FITS = (_REAL, Requires("at least one dimension", _has_dimensions), at_most(MAX_COMPARED, _COMPARISONS, _compared))
+_PUTS = (
+    Requires("indices of int32 or int64", _has_numbers),
+    Requires("indices of neighbouring dimensions", _are_neighbours),
+    Requires("real numbers where they are added", _adds_numbers),
+    at_most(MAX_COMPARED, _COMPARISONS, _put_compared),
+)
+_FOLDS = (_REAL, at_most(MAX_COMPARED * 64, "products of a column's element and a pixel", _folded))
+
 ACCUMULATE: dict[Callable[..., Any], Decomposition] = {
-    aten.scatter_add.default: Decomposition(scatter_add, _fits("index")),
-    aten.scatter_reduce.two: Decomposition(scatter_reduce, _fits("index")),
-    aten.scatter.reduce: Decomposition(scatter_with, _fits("index")),
-    aten.scatter.value_reduce: Decomposition(scatter_number, _fits("index")),
-    aten.index_reduce.default: Decomposition(index_reduce, _fits("index")),
-    aten.index_add.default: Decomposition(index_add, _fits("index")),
-    aten.index_put.default: Decomposition(index_put, _puts),
-    aten._unsafe_index_put.default: Decomposition(index_put, _puts),
-    aten.col2im.default: Decomposition(fold, _folds),
+    aten.scatter_add.default: Decomposition(scatter_add, limits=_FITS),
+    aten.scatter_reduce.two: Decomposition(scatter_reduce, limits=_FITS),
+    aten.scatter.reduce: Decomposition(scatter_with, limits=_FITS),
+    aten.scatter.value_reduce: Decomposition(scatter_number, limits=_FITS),
+    aten.index_reduce.default: Decomposition(index_reduce, limits=_FITS),
+    aten.index_add.default: Decomposition(index_add, limits=_FITS),
+    aten.index_put.default: Decomposition(index_put, _adds_or_skips, limits=_PUTS),
+    aten._unsafe_index_put.default: Decomposition(index_put, _adds_or_skips, limits=_PUTS),
+    aten.col2im.default: Decomposition(fold, limits=_FOLDS),
 }

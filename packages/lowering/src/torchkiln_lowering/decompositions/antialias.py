@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.numbers import float32, number_like
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 from torchkiln_lowering.decompositions.windows import Axis, along, arange, column, windowed
 
@@ -162,24 +163,36 @@ def _merged(x: torch.Tensor, dim: int, axis: _Resized) -> Any:
     return aten.sum.dim_IntList(aten.mul.Tensor(read, along(weights, dim, wide.dim())), [dim + 1])
 
 
-def _applies(filter_: _Filter) -> Callable[[OpCall], bool]:
-    def static(call: OpCall) -> bool:
-        """Floating images of a known size; a scale may lead out of the image."""
-        arguments: Any = call.arguments
-        sizes, wanted = arguments["self"].meta["val"].shape[2:], arguments["output_size"]
-        if not floating(call) or not all(isinstance(size, int) and size > 0 for size in (*sizes, *wanted)):
-            return False
-        scales = (arguments["scales_h"], arguments["scales_w"])
-        rows, columns = (
-            _axis(*each, filter_, align_corners=arguments["align_corners"]) for each in zip(sizes, wanted, scales, strict=True)
-        )
-        # Eager's kernel for the CPU writes its first row into all rows of an image one pixel wide, so that no filter gives its numbers.
-        astray = columns.out == 1 and rows.out > 1 and not rows.keeps
-        return rows.is_right and columns.is_right and not astray
+def _sizes(call: OpCall) -> tuple[Any, Any]:
+    return call.arguments["self"].meta["val"].shape[2:], call.arguments["output_size"]
 
-    return static
+
+def _is_static(call: OpCall) -> bool:
+    return all(isinstance(size, int) and size > 0 for sizes in _sizes(call) for size in sizes)
+
+
+def _limits(filter_: _Filter) -> tuple[Requires, ...]:
+    def axes(call: OpCall) -> list[_Resized]:
+        scales = (call.arguments["scales_h"], call.arguments["scales_w"])
+        each = zip(*_sizes(call), scales, strict=True)
+        return [_axis(*item, filter_, align_corners=call.arguments["align_corners"]) for item in each]
+
+    def stays_inside(call: OpCall) -> bool:
+        return all(axis.is_right for axis in axes(call))
+
+    def is_wide(call: OpCall) -> bool:
+        """Eager's kernel for the CPU writes its first row into all rows of an image one pixel wide: no filter gives its numbers."""
+        rows, columns = axes(call)
+        return columns.out > 1 or rows.out == 1 or rows.keeps
+
+    return (
+        FLOATING,
+        Requires("known sizes, none of them 0", _is_static),
+        Requires("scales that lead to pixels of the image, and that are 1 where a size is kept", stays_inside),
+        Requires("an output of more than one column, or of one row, or of as many rows as the input", is_wide),
+    )
 
 
 ANTIALIAS: dict[Callable[..., Any], Decomposition] = {
-    getattr(aten, name).default: Decomposition(_resizes(filter_), _applies(filter_)) for name, filter_ in _FILTERS.items()
+    getattr(aten, name).default: Decomposition(_resizes(filter_), limits=_limits(filter_)) for name, filter_ in _FILTERS.items()
 }

@@ -10,28 +10,34 @@ import torch
 from torch._ops import OpOverload
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.numbers import number_like
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
-from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
+from torchkiln_lowering.decompositions.table import ONLY_FIRST, Decomposition
 from torchkiln_lowering.metadata import known_equal
 
 aten = torch.ops.aten
 MaybeTensor = torch.Tensor | None
 
 
-def _plain(call: OpCall) -> bool:
-    """Whether a backend call is plain attention: only its result is read, nothing is dropped, at most one mask."""
-    arguments = call.arguments
-    query, key = (arguments[name].meta["val"] for name in ("query", "key"))
-    bias = arguments.get("attn_mask", arguments.get("attn_bias"))
-    square = known_equal(query.shape[-2:-1], key.shape[-2:-1])
-    # The CUDA flash kernel aligns a causal mask with the last key, the operator with the first: they agree on squares.
-    aligned = call.target is not aten._scaled_dot_product_flash_attention.default or square
-    return (
-        used_outputs(call.node) in (frozenset(), frozenset({0}))
-        and arguments["dropout_p"] == 0
-        and not (arguments["is_causal"] and (bias is not None or not aligned))
-    )
+def _drops_nothing(call: OpCall) -> bool:
+    return bool(call.arguments["dropout_p"] == 0)
+
+
+def _masks_once(call: OpCall) -> bool:
+    mask = call.arguments.get("attn_mask", call.arguments.get("attn_bias"))
+    return not (call.arguments["is_causal"] and mask is not None)
+
+
+def _is_aligned(call: OpCall) -> bool:
+    """The CUDA flash kernel aligns a causal mask with the last key, the operator with the first: they agree on squares."""
+    query, key = (call.arguments[name].meta["val"] for name in ("query", "key"))
+    return not call.arguments["is_causal"] or known_equal(query.shape[-2:-1], key.shape[-2:-1])
+
+
+_NO_DROPOUT = Requires("dropout_p=0", _drops_nothing)
+_ONE_MASK = Requires("a mask or is_causal, not both", _masks_once)
+_ALIGNED = Requires("as many queries as keys where it is causal", _is_aligned)
 
 
 def _to_operator(kernel: OpOverload) -> Decomposition:
@@ -53,16 +59,21 @@ def _to_operator(kernel: OpOverload) -> Decomposition:
         )
         return (out, *[None] * others)
 
-    return Decomposition(attend, _plain)
+    of_flash = kernel is aten._scaled_dot_product_flash_attention.default
+    return Decomposition(attend, limits=(ONLY_FIRST, _NO_DROPOUT, _ALIGNED if of_flash else _ONE_MASK))
 
 
-def _elementary(call: OpCall) -> bool:
-    arguments = call.arguments
-    query, key = (arguments[name].meta["val"] for name in ("query", "key"))
-    static = arguments["scale"] is not None or isinstance(query.shape[-1], int)
-    heads = not arguments["enable_gqa"] or (isinstance(query.shape[-3], int) and isinstance(key.shape[-3], int))
-    masks = not (arguments["is_causal"] and arguments["attn_mask"] is not None)
-    return floating(call) and static and heads and masks and arguments["dropout_p"] == 0 and query.shape[-1] != 0
+def _has_scale(call: OpCall) -> bool:
+    return call.arguments["scale"] is not None or isinstance(call.arguments["query"].meta["val"].shape[-1], int)
+
+
+def _knows_heads(call: OpCall) -> bool:
+    shapes = (call.arguments[name].meta["val"].shape for name in ("query", "key"))
+    return not call.arguments["enable_gqa"] or all(isinstance(shape[-3], int) for shape in shapes)
+
+
+def _has_width(call: OpCall) -> bool:
+    return bool(call.arguments["query"].meta["val"].shape[-1] != 0)
 
 
 def attention(  # noqa: PLR0913 -- ATen's signature
@@ -116,7 +127,16 @@ _KERNELS = (
     aten._scaled_dot_product_fused_attention_overrideable.default,
 )
 
+_ELEMENTARY = (
+    FLOATING,
+    Requires("a scale, or heads of a known width", _has_scale),
+    Requires("known numbers of heads where they are shared", _knows_heads),
+    _ONE_MASK,
+    _NO_DROPOUT,
+    Requires("heads that are not empty", _has_width),
+)
+
 ATTENTION: dict[Callable[..., Any], Decomposition] = {
     **{kernel: _to_operator(kernel) for kernel in _KERNELS},
-    aten.scaled_dot_product_attention.default: Decomposition(attention, _elementary),
+    aten.scaled_dot_product_attention.default: Decomposition(attention, limits=_ELEMENTARY),
 }

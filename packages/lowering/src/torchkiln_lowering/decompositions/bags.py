@@ -9,10 +9,11 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count
+from torchkiln_core.rejection import Requires
+from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, at_most, count
 from torchkiln_lowering.decompositions.numbers import number_like
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
-from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
+from torchkiln_lowering.decompositions.table import ONLY_FIRST, Decomposition
 
 aten = torch.ops.aten
 _SUM, _MEAN, _MAX = range(3)
@@ -85,15 +86,23 @@ def _largest(members: torch.Tensor, inside: torch.Tensor, rows: torch.Tensor) ->
     return aten.where.self(aten.gt.Scalar(count_of, 0), out, number_like(0, rows))
 
 
-def _sums(call: OpCall) -> bool:
-    if not floating(call) or used_outputs(call.node) not in (frozenset(), frozenset({0})):
-        return False
-    weight, indices, offsets = (call.arguments[name].meta["val"] for name in ("weight", "indices", "offsets"))
-    if indices.dim() != 1 or not statically_known_true(indices.shape[0] > 0):
-        return False
-    return count([offsets.shape[0], indices.shape[0], weight.shape[1]]) <= MAX_COMPARED
+def _has_row(call: OpCall) -> bool:
+    indices = call.arguments["indices"].meta["val"]
+    return indices.dim() == 1 and statically_known_true(indices.shape[0] > 0)
 
+
+def _compared(call: OpCall) -> float:
+    weight, indices, offsets = (call.arguments[name].meta["val"] for name in ("weight", "indices", "offsets"))
+    return count([offsets.shape[0], indices.shape[0], weight.shape[1]])
+
+
+_SUMS = (
+    FLOATING,
+    ONLY_FIRST,
+    Requires("a row of indices that is known not to be empty", _has_row),
+    at_most(MAX_COMPARED, "elements of all bags, each with room for all indices", _compared),
+)
 
 BAGS: dict[Callable[..., Any], Decomposition] = {
-    target: Decomposition(embedding_bag, _sums) for target in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+    target: Decomposition(embedding_bag, limits=_SUMS) for target in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
 }

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.fx
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.precision import as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 
@@ -34,25 +36,25 @@ def trilinear(i1: torch.Tensor, i2: torch.Tensor, i3: torch.Tensor, *_: Any) -> 
 
 def _is_of_bilinear(call: OpCall) -> bool:
     places = [list(call.arguments[name]) for name in ("expand1", "expand2", "expand3", "sumdim")]
-    if places != [[1, 3], [0], [1, 2], [2, 3]]:
-        return False
-    return _floating_with_known(call, ("i1", "i2", "i3"), "i2")
+    return places == [[1, 3], [0], [1, 2], [2, 3]]
 
 
-def _multiplies(call: OpCall) -> bool:
-    names = ("input1", "input2", "weight", "bias")
-    return _floating_with_known(call, tuple(name for name in names if call.arguments[name] is not None), "weight")
+def _has_floats(call: OpCall) -> bool:
+    dtypes = {item.meta["val"].dtype for item in call.arguments.values() if isinstance(item, torch.fx.Node)}
+    return len(dtypes) == 1 and all(dtype.is_floating_point for dtype in dtypes)
 
 
-def _floating_with_known(call: OpCall, names: tuple[str, ...], weight: str) -> bool:
-    """One floating dtype, and a weight that has elements and whose sizes are known."""
-    dtypes = {call.arguments[name].meta["val"].dtype for name in names}
-    sizes = call.arguments[weight].meta["val"].shape
-    known = all(isinstance(size, int) and size > 0 for size in sizes)
-    return known and len(dtypes) == 1 and all(dtype.is_floating_point for dtype in dtypes)
+def _knows(weight: str) -> Requires:
+    def is_known(call: OpCall) -> bool:
+        return all(isinstance(size, int) and size > 0 for size in call.arguments[weight].meta["val"].shape)
 
+    return Requires("a weight of known sizes, none of them 0", is_known)
+
+
+_FLOATS = Requires("one floating-point dtype", _has_floats)
+_OF_BILINEAR = Requires("the dimensions that bilinear gives it", _is_of_bilinear)
 
 BILINEAR: dict[Callable[..., Any], Decomposition] = {
-    aten.bilinear.default: Decomposition(bilinear, _multiplies),
-    aten._trilinear.default: Decomposition(trilinear, _is_of_bilinear),
+    aten.bilinear.default: Decomposition(bilinear, limits=(_FLOATS, _knows("weight"))),
+    aten._trilinear.default: Decomposition(trilinear, limits=(_OF_BILINEAR, _FLOATS, _knows("i2"))),
 }

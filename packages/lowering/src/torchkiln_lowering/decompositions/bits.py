@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count
+from torchkiln_core.rejection import Requires
+from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, at_most, count
 from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -179,31 +180,44 @@ def _power(exponent: torch.Tensor, limit: int) -> tuple[Any, Any]:
     return within, aten.reshape.default(found, list(exponent.shape))
 
 
-def _tensors(call: OpCall) -> list[Any] | None:
-    """The tensors among two operands; ``None`` where one is a symbolic number."""
+def _operands_of(call: OpCall) -> list[Any]:
+    """Two operands: tensors and numbers."""
     items = [call.arguments[name] for name in ("self", "other")]
-    values = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in items]
-    if not all(isinstance(value, (torch.Tensor, int)) for value in values):
-        return None
-    return [value for value in values if isinstance(value, torch.Tensor)]
+    return [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in items]
 
 
-def _integers(call: OpCall) -> bool:
-    tensors = _tensors(call)
-    return tensors is not None and call.outputs[0].dtype in _WIDTHS and all(value.dtype in _SOURCES for value in tensors)
+def _are_known(call: OpCall) -> bool:
+    return all(isinstance(value, (torch.Tensor, int)) for value in _operands_of(call))
 
 
-def _fits(call: OpCall) -> bool:
-    """Whether the bits of two tensors do; those of one are never laid out."""
-    if not _integers(call) or len(_tensors(call) or ()) < 2:
-        return _integers(call)
+def _is_truth(call: OpCall) -> bool:
+    return bool(call.outputs[0].dtype == torch.bool)
+
+
+def _are_not_truths(call: OpCall) -> bool:
+    return not _is_truth(call)
+
+
+def _are_integers(call: OpCall) -> bool:
+    tensors = [value for value in _operands_of(call) if isinstance(value, torch.Tensor)]
+    return call.outputs[0].dtype in _WIDTHS and all(value.dtype in _SOURCES for value in tensors)
+
+
+def _laid_out(call: OpCall) -> float:
     out = call.outputs[0]
-    return out.dim() <= _MAX_RANK and count([*out.shape, _WIDTHS[out.dtype]]) <= MAX_COMPARED
+    return count([*out.shape, _WIDTHS[out.dtype]])
 
 
-def _truths(call: OpCall) -> bool:
-    tensors = _tensors(call)
-    return tensors is not None and call.outputs[0].dtype == torch.bool
+_OF_TENSORS = (Requires("results of int32 or int64, of operands of those, of int8, uint8 or bool", _are_integers),)
+_KNOWN = Requires("a known number", _are_known)
+_OF_NUMBER = (_KNOWN, *_OF_TENSORS)
+_SWAPPED = (_KNOWN, Requires("results of bool, int32 or int64", lambda call: _is_truth(call) or _are_integers(call)))
+_FITS = (
+    *_OF_TENSORS,
+    Requires(f"at most {_MAX_RANK} dimensions", lambda call: bool(call.outputs[0].dim() <= _MAX_RANK)),
+    at_most(MAX_COMPARED, "bits", _laid_out),
+)
+"""The bits of two tensors are laid out along one more dimension."""
 
 
 def _logic(name: str, function: Callable[..., Any]) -> dict[Callable[..., Any], Decomposition]:
@@ -214,16 +228,17 @@ def _logic(name: str, function: Callable[..., Any]) -> dict[Callable[..., Any], 
         return packet.Scalar(other, self)
 
     return {
-        packet.Tensor: Decomposition(function, _fits),
-        packet.Scalar: Decomposition(function, _integers),
-        packet.Scalar_Tensor: Decomposition(swapped, lambda call: _integers(call) or _truths(call)),
+        packet.Tensor: Decomposition(function, _are_not_truths, limits=_FITS),
+        packet.Scalar: Decomposition(function, _are_not_truths, limits=_OF_NUMBER),
+        packet.Scalar_Tensor: Decomposition(swapped, limits=_SWAPPED),
     }
 
 
 def _shifts(name: str, operator: str, function: Callable[..., Any]) -> dict[Callable[..., Any], Decomposition]:
     packet, python = getattr(aten, name), getattr(aten, operator)
-    rule = Decomposition(function, _integers)
-    return dict.fromkeys((packet.Tensor, packet.Tensor_Scalar, packet.Scalar_Tensor, python.Tensor, python.Scalar), rule)
+    of_tensors, of_number = (Decomposition(function, limits=limits) for limits in (_OF_TENSORS, _OF_NUMBER))
+    with_number = (packet.Tensor_Scalar, packet.Scalar_Tensor, python.Scalar)
+    return {**dict.fromkeys((packet.Tensor, python.Tensor), of_tensors), **dict.fromkeys(with_number, of_number)}
 
 
 BITS: dict[Callable[..., Any], Decomposition] = {

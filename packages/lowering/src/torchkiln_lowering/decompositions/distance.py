@@ -10,7 +10,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count, largest
+from torchkiln_core.rejection import Requires
+from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, at_most, count, largest
 from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -64,15 +65,30 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor, p: float, compute_mode: int | None
     return _norm(aten.sub.Tensor(aten.unsqueeze.default(x1, -2), aten.unsqueeze.default(x2, -3)), p)
 
 
-def _measures(call: OpCall) -> bool:
-    left, right = (call.arguments[name].meta["val"] for name in ("x1", "x2"))
-    rows, columns, width = left.shape[-2], right.shape[-2], left.shape[-1]
-    if left.dtype != right.dtype or not _has_elements(width):
-        return False
-    if _multiplies(rows, columns, call.arguments["p"], call.arguments["compute_mode"]):
-        return all(map(_has_elements, (rows, columns)))
+def _points(call: OpCall) -> tuple[Any, Any]:
+    return call.arguments["x1"].meta["val"], call.arguments["x2"].meta["val"]
+
+
+def _has_one_dtype(call: OpCall) -> bool:
+    left, right = _points(call)
+    return bool(left.dtype == right.dtype)
+
+
+def _by_matrices(call: OpCall) -> bool:
+    left, right = _points(call)
+    return _multiplies(left.shape[-2], right.shape[-2], call.arguments["p"], call.arguments["compute_mode"])
+
+
+def _has_points(call: OpCall) -> bool:
+    return not _by_matrices(call) or all(_has_elements(item.shape[-2]) for item in _points(call))
+
+
+def _differences(call: OpCall) -> float:
+    if _by_matrices(call):
+        return 0
+    left, right = _points(call)
     batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])  # type: ignore[no-untyped-call]
-    return count([*batch, rows, columns, width]) <= MAX_COMPARED
+    return count([*batch, left.shape[-2], *right.shape[-2:]])
 
 
 def _has_elements(size: Any) -> bool:
@@ -103,12 +119,26 @@ def pdist(self: torch.Tensor, p: float = 2) -> Any:
 
 
 def _has_pairs(call: OpCall) -> bool:
-    value = call.arguments["self"].meta["val"]
-    rows = largest(value.shape[0])
-    return statically_known_true(value.shape[0] > 1) and rows <= MAX_ROWS and _has_elements(value.shape[1])
+    return statically_known_true(call.arguments["self"].meta["val"].shape[0] > 1)
 
+
+def _has_width(argument: str) -> Requires:
+    return Requires("rows that are known not to be empty", lambda call: _has_elements(call.arguments[argument].meta["val"].shape[-1]))
+
+
+_CDIST = (
+    Requires("one dtype of both", _has_one_dtype),
+    _has_width("x1"),
+    Requires("numbers of rows that are known not to be 0, where distances come from a matrix product", _has_points),
+    at_most(MAX_COMPARED, "differences, where distances do not come from a matrix product", _differences),
+)
+_PDIST = (
+    Requires("rows that are known to be more than one", _has_pairs),
+    at_most(MAX_ROWS, "rows", lambda call: largest(call.arguments["self"].meta["val"].shape[0])),
+    _has_width("self"),
+)
 
 DISTANCE: dict[Callable[..., Any], Decomposition] = {
-    aten._cdist_forward.default: Decomposition(cdist, _measures),
-    aten._pdist_forward.default: Decomposition(pdist, _has_pairs),
+    aten._cdist_forward.default: Decomposition(cdist, limits=_CDIST),
+    aten._pdist_forward.default: Decomposition(pdist, limits=_PDIST),
 }

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.numbers import float32
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
@@ -83,20 +84,45 @@ def _inside(whole: torch.Tensor, low: int, high: int) -> Any:
     return aten.logical_and.default(aten.ge.Scalar(whole, low), aten.le.Scalar(whole, high))
 
 
-def _is_exact(call: OpCall) -> bool:
-    """Whether float32 holds scale, limits and zero points; zero points in floats are rounded together with the quotient."""
-    scale, zero, low, high = (call.arguments[name] for name in ("scale", "zero_point", "quant_min", "quant_max"))
-    whole = abs(zero) <= _LARGEST if isinstance(zero, int) else not zero.meta["val"].dtype.is_floating_point
-    held = not isinstance(scale, float) or (scale > 0 and 0 < float32(scale) < math.inf)
-    floats = (torch.float32, torch.float16, torch.bfloat16)
-    return bool(whole and held and -_LARGEST <= low <= high <= _LARGEST and call.arguments["self"].meta["val"].dtype in floats)
+def _is_whole(call: OpCall) -> bool:
+    """Zero points in floats are rounded together with the quotient."""
+    return not call.arguments["zero_point"].meta["val"].dtype.is_floating_point
 
+
+def _is_near(call: OpCall) -> bool:
+    zero = call.arguments["zero_point"]
+    return isinstance(zero, int) and abs(zero) <= _LARGEST
+
+
+def _is_held(call: OpCall) -> bool:
+    scale = call.arguments["scale"]
+    return isinstance(scale, (int, float)) and scale > 0 and 0 < float32(scale) < math.inf
+
+
+def _is_limited(call: OpCall) -> bool:
+    return bool(-_LARGEST <= call.arguments["quant_min"] <= call.arguments["quant_max"] <= _LARGEST)
+
+
+def _is_float(call: OpCall) -> bool:
+    return call.arguments["self"].meta["val"].dtype in (torch.float32, torch.float16, torch.bfloat16)
+
+
+_RANGES = (
+    Requires(f"quant_min and quant_max in order, at most {_LARGEST} from 0", _is_limited),
+    Requires("float32, float16 or bfloat16 elements", _is_float),
+)
+_BY_NUMBERS = (
+    Requires("a known scale above 0 that float32 holds", _is_held),
+    Requires(f"a known zero point at most {_LARGEST} from 0", _is_near),
+    *_RANGES,
+)
+_BY_TENSORS = (Requires("zero points of integers", _is_whole), *_RANGES)
 
 FAKE_QUANTIZE: dict[Callable[..., Any], Decomposition] = {
-    aten.fake_quantize_per_tensor_affine.default: Decomposition(per_tensor, _is_exact),
-    aten.fake_quantize_per_tensor_affine.tensor_qparams: Decomposition(per_tensor_of_tensors, _is_exact),
-    aten.fake_quantize_per_tensor_affine_cachemask.default: Decomposition(per_tensor_masked, _is_exact),
-    aten.fake_quantize_per_channel_affine.default: Decomposition(per_channel, _is_exact),
-    aten.fake_quantize_per_channel_affine_cachemask.default: Decomposition(per_channel_masked, _is_exact),
-    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: Decomposition(per_tensor_if_enabled, _is_exact),
+    aten.fake_quantize_per_tensor_affine.default: Decomposition(per_tensor, limits=_BY_NUMBERS),
+    aten.fake_quantize_per_tensor_affine.tensor_qparams: Decomposition(per_tensor_of_tensors, limits=_BY_TENSORS),
+    aten.fake_quantize_per_tensor_affine_cachemask.default: Decomposition(per_tensor_masked, limits=_BY_NUMBERS),
+    aten.fake_quantize_per_channel_affine.default: Decomposition(per_channel, limits=_BY_TENSORS),
+    aten.fake_quantize_per_channel_affine_cachemask.default: Decomposition(per_channel_masked, limits=_BY_TENSORS),
+    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: Decomposition(per_tensor_if_enabled, limits=_BY_TENSORS),
 }

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, count
+from torchkiln_core.rejection import Requires
+from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, at_most, count
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
 
@@ -88,7 +89,11 @@ def one_hot(self: torch.Tensor, num_classes: int = -1) -> Any:
 
 
 def _has_classes(call: OpCall) -> bool:
-    return bool(call.arguments["num_classes"] > 0 and call.arguments["self"].meta["val"].dtype in (torch.int32, torch.int64))
+    return bool(call.arguments["num_classes"] > 0)
+
+
+def _is_integer(call: OpCall) -> bool:
+    return call.arguments["self"].meta["val"].dtype in (torch.int32, torch.int64)
 
 
 def unfold(self: torch.Tensor, dimension: int, size: int, step: int) -> Any:
@@ -142,9 +147,12 @@ def masked_scatter(self: torch.Tensor, mask: torch.Tensor, source: torch.Tensor)
     return aten.view.default(aten.where.self(hits, taken, kept), list(shape))
 
 
-def _masks(call: OpCall) -> bool:
-    source = call.arguments["source"].meta["val"]
-    return call.arguments["mask"].meta["val"].dtype == torch.bool and all(isinstance(size, int) and size > 0 for size in source.shape)
+def _has_mask(call: OpCall) -> bool:
+    return bool(call.arguments["mask"].meta["val"].dtype == torch.bool)
+
+
+def _knows_source(call: OpCall) -> bool:
+    return all(isinstance(size, int) and size > 0 for size in call.arguments["source"].meta["val"].shape)
 
 
 def searchsorted(
@@ -174,12 +182,18 @@ def bucketize(self: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool =
     return searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
-def _compares(sequence: str, values: str) -> Callable[[OpCall], bool]:
-    def compares(call: OpCall) -> bool:
-        row, value = (call.arguments[name].meta["val"] for name in (sequence, values))
-        return bool(row.dtype == value.dtype) and count([*value.shape, row.shape[-1]]) <= MAX_COMPARED
+def _compares(sequence: str) -> tuple[Requires, ...]:
+    """The limits of a search for ``self`` in the rows of another argument."""
 
-    return compares
+    def has_one_dtype(call: OpCall) -> bool:
+        return bool(call.arguments[sequence].meta["val"].dtype == call.arguments["self"].meta["val"].dtype)
+
+    def compared(call: OpCall) -> float:
+        row, value = (call.arguments[name].meta["val"] for name in (sequence, "self"))
+        return count([*value.shape, row.shape[-1]])
+
+    one_dtype = Requires(f"one dtype of {sequence} and what is looked for", has_one_dtype)
+    return one_dtype, at_most(MAX_COMPARED, f"comparisons with {sequence}", compared)
 
 
 def unsafe_masked_index(self: torch.Tensor, mask: torch.Tensor, indices: Sequence[MaybeTensor], fill: float) -> Any:
@@ -189,12 +203,18 @@ def unsafe_masked_index(self: torch.Tensor, mask: torch.Tensor, indices: Sequenc
     return aten.where.self(mask, aten.index.Tensor(self, safe), nothing)
 
 
-def _reads_whole(call: OpCall) -> bool:
+def _reads_elements(call: OpCall) -> bool:
     indices = [item for item in call.arguments["indices"] if item is not None]
-    dims = [item.meta["val"].dim() for item in indices]
-    sizes = call.arguments["self"].meta["val"].shape
-    mask = call.arguments["mask"].meta["val"].dim()
-    return len(indices) == len(sizes) and max(dims, default=0) >= mask and all(isinstance(size, int) and size > 0 for size in sizes)
+    return bool(len(indices) == call.arguments["self"].meta["val"].dim())
+
+
+def _spans_mask(call: OpCall) -> bool:
+    dims = [item.meta["val"].dim() for item in call.arguments["indices"] if item is not None]
+    return bool(max(dims, default=0) >= call.arguments["mask"].meta["val"].dim())
+
+
+def _knows_sizes(call: OpCall) -> bool:
+    return all(isinstance(size, int) and size > 0 for size in call.arguments["self"].meta["val"].shape)
 
 
 def empty_strided(size: Sequence[Any], stride: Sequence[Any], **settings: Any) -> Any:
@@ -207,19 +227,29 @@ def new_empty_strided(self: torch.Tensor, size: Sequence[Any], stride: Sequence[
     return aten.new_empty.default(self, size, **settings)
 
 
+_ONE_HOT = (Requires("a known number of classes", _has_classes), Requires("int32 or int64 elements", _is_integer))
+_UNFOLDS = (Requires("at least one dimension", _unfolds),)
+_HAS_DIAGONAL = (Requires("a diagonal of known length", _has_diagonal),)
+_MASKS = (Requires("a mask of bool", _has_mask), Requires("a source of known sizes, none of them 0", _knows_source))
+_READS_WHOLE = (
+    Requires("an index for every dimension", _reads_elements),
+    Requires("indices of as many dimensions as the mask", _spans_mask),
+    Requires("known sizes, none of them 0", _knows_sizes),
+)
+
 INDEXING: dict[Callable[..., Any], Decomposition] = {
     aten.index_copy.default: Decomposition(_copies, lambda call: _is_bool(call) or _is_not_first(call)),
     aten.index_fill.int_Scalar: Decomposition(_as_numbers(aten.index_fill.int_Scalar), _is_bool),
     aten.index_fill.int_Tensor: Decomposition(_as_numbers(aten.index_fill.int_Tensor), _is_bool),
     aten.take.default: Decomposition(take),
     aten.put.default: Decomposition(_puts_anywhere),
-    aten.one_hot.default: Decomposition(one_hot, _has_classes),
-    aten.unfold.default: Decomposition(unfold, _unfolds),
-    aten.diagonal_scatter.default: Decomposition(diagonal_scatter, _has_diagonal),
-    aten.masked_scatter.default: Decomposition(masked_scatter, _masks),
-    aten.searchsorted.Tensor: Decomposition(searchsorted, _compares("sorted_sequence", "self")),
-    aten.bucketize.Tensor: Decomposition(bucketize, _compares("boundaries", "self")),
-    aten._unsafe_masked_index.default: Decomposition(unsafe_masked_index, _reads_whole),
+    aten.one_hot.default: Decomposition(one_hot, limits=_ONE_HOT),
+    aten.unfold.default: Decomposition(unfold, limits=_UNFOLDS),
+    aten.diagonal_scatter.default: Decomposition(diagonal_scatter, limits=_HAS_DIAGONAL),
+    aten.masked_scatter.default: Decomposition(masked_scatter, limits=_MASKS),
+    aten.searchsorted.Tensor: Decomposition(searchsorted, limits=_compares("sorted_sequence")),
+    aten.bucketize.Tensor: Decomposition(bucketize, limits=_compares("boundaries")),
+    aten._unsafe_masked_index.default: Decomposition(unsafe_masked_index, limits=_READS_WHOLE),
     aten.empty_strided.default: Decomposition(empty_strided),
     aten.new_empty_strided.default: Decomposition(new_empty_strided),
 }

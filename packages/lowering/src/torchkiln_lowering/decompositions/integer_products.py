@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.table import Decomposition
 
 aten = torch.ops.aten
@@ -35,15 +36,17 @@ def _integers(call: OpCall) -> bool:
     return {value.meta["val"].dtype for value in call.arguments.values()} in ({torch.int32}, {torch.int64})
 
 
-def _small(call: OpCall) -> bool:
-    """Whether these are integers and the right factor has few elements, whatever its batch."""
+def _is_small(call: OpCall) -> bool:
+    """Whether the right factor has few elements, whatever its batch."""
     sizes = call.arguments["mat2"].meta["val"].shape[-2:]
-    return _integers(call) and all(isinstance(size, int) for size in sizes) and math.prod(sizes) <= MOST_PER_ROW
+    return all(isinstance(size, int) for size in sizes) and math.prod(sizes) <= MOST_PER_ROW
 
+
+_SMALL = (Requires(f"integer matrices, the second of known sizes and of at most {MOST_PER_ROW} elements", _is_small),)
 
 INTEGER_PRODUCTS: dict[Callable[..., Any], Decomposition] = {
-    aten.mm.default: Decomposition(mm, _small),
-    aten.bmm.default: Decomposition(mm, _small),
+    aten.mm.default: Decomposition(mm, _integers, limits=_SMALL),
+    aten.bmm.default: Decomposition(mm, _integers, limits=_SMALL),
     aten.mv.default: Decomposition(mv, _integers),
     aten.dot.default: Decomposition(mv, _integers),
 }

@@ -8,20 +8,16 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
-from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
+from torchkiln_core.rejection import Requires
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
+from torchkiln_lowering.decompositions.table import ONLY_FIRST, Decomposition
 
 aten = torch.ops.aten
 MaybeTensor = torch.Tensor | None
 
 
-def _only_normalized(call: OpCall) -> bool:
-    return floating(call) and used_outputs(call.node) in (frozenset(), frozenset({0}))
-
-
 def _inference(call: OpCall) -> bool:
-    fits = _only_normalized(call) if isinstance(call.node.meta["val"], (tuple, list)) else floating(call)
-    return fits and call.arguments["training"] is False and call.arguments["running_mean"] is not None
+    return call.arguments["training"] is False and call.arguments["running_mean"] is not None
 
 
 def _standardized(x: torch.Tensor, dims: Sequence[int], eps: float) -> Any:
@@ -119,10 +115,14 @@ def _by_inference(outputs: int) -> Callable[..., Any]:
     return batch_norm
 
 
+def _has_dimensions(call: OpCall) -> bool:
+    return bool(call.arguments["self"].meta["val"].dim() > 0)
+
+
 def _static_count(call: OpCall) -> bool:
     value = call.arguments["self"].meta["val"]
     dims = call.arguments["dim"] or range(value.dim())
-    return floating(call) and value.dim() > 0 and all(isinstance(value.shape[dim], int) for dim in dims)
+    return all(isinstance(value.shape[dim], int) for dim in dims)
 
 
 def variance(x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> torch.Tensor:
@@ -156,16 +156,24 @@ def _moments(x: torch.Tensor, dim: Sequence[int] | None, correction: float | Non
     return spread, mean if keepdim else aten.squeeze.dims(mean, dims)
 
 
+_NORMALIZED = (FLOATING, ONLY_FIRST)
+_INFERENCE = Requires("training=False and running statistics", _inference)
+_COUNTED = (
+    FLOATING,
+    Requires("at least one dimension", _has_dimensions),
+    Requires("known sizes of the dimensions that are reduced", _static_count),
+)
+
 NORMS: dict[Callable[..., Any], Decomposition] = {
-    aten.native_layer_norm.default: Decomposition(layer_norm, _only_normalized),
-    aten.native_group_norm.default: Decomposition(group_norm, _only_normalized),
-    aten.rms_norm.default: Decomposition(rms_norm, floating),
-    aten._fused_rms_norm.default: Decomposition(fused_rms_norm, _only_normalized),
-    aten._native_batch_norm_legit_no_training.default: Decomposition(batch_norm_inference, _only_normalized),
-    aten._native_batch_norm_legit.no_stats: Decomposition(batch_norm_instances, _only_normalized),
-    aten.batch_norm.default: Decomposition(_by_inference(1), _inference),
-    aten.native_batch_norm.default: Decomposition(_by_inference(3), _inference),
-    aten.var.correction: Decomposition(variance, _static_count),
-    aten.var_mean.correction: Decomposition(variance_and_mean, _static_count),
-    aten.std.correction: Decomposition(deviation, _static_count),
+    aten.native_layer_norm.default: Decomposition(layer_norm, limits=_NORMALIZED),
+    aten.native_group_norm.default: Decomposition(group_norm, limits=_NORMALIZED),
+    aten.rms_norm.default: Decomposition(rms_norm, limits=(FLOATING,)),
+    aten._fused_rms_norm.default: Decomposition(fused_rms_norm, limits=_NORMALIZED),
+    aten._native_batch_norm_legit_no_training.default: Decomposition(batch_norm_inference, limits=_NORMALIZED),
+    aten._native_batch_norm_legit.no_stats: Decomposition(batch_norm_instances, limits=_NORMALIZED),
+    aten.batch_norm.default: Decomposition(_by_inference(1), limits=(FLOATING, _INFERENCE)),
+    aten.native_batch_norm.default: Decomposition(_by_inference(3), limits=(*_NORMALIZED, _INFERENCE)),
+    aten.var.correction: Decomposition(variance, limits=_COUNTED),
+    aten.var_mean.correction: Decomposition(variance_and_mean, limits=_COUNTED),
+    aten.std.correction: Decomposition(deviation, limits=_COUNTED),
 }

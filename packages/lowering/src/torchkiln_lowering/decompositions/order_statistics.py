@@ -12,9 +12,10 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import as_dtype, floating
-from torchkiln_lowering.decompositions.sorting import MAX_ORDERED, is_merged, reads_values
+from torchkiln_lowering.decompositions.sorting import MAX_ORDERED, MAX_SORTED, OPEN_INDICES, STATIC, is_merged, size_along
 from torchkiln_lowering.decompositions.table import Decomposition
 
 aten = torch.ops.aten
@@ -87,42 +88,61 @@ def _is_ordered(call: OpCall) -> bool:
     return floating(call) or call.arguments["self"].meta["val"].dtype in (torch.int32, torch.int64)
 
 
+def _knows_sizes(call: OpCall) -> bool:
+    return all(isinstance(size, int) for size in call.arguments["self"].meta["val"].shape)
+
+
 def _has_median(call: OpCall) -> bool:
-    """Whether the rank is known, within the limit, and no index is read that depends on the order of equal elements."""
-    value = call.arguments["self"].meta["val"]
-    size = 1 if value.dim() == 0 else value.shape[call.arguments["dim"]]
-    if not _is_ordered(call) or not isinstance(size, int) or size < 1:
-        return False
-    return size == 1 or (_in_order(_middle(size), size, value.dtype) and reads_values(call))
+    return _in_order(_middle(size_along(call)), size_along(call), call)
 
 
 def _has_whole_median(call: OpCall) -> bool:
-    value = call.arguments["self"].meta["val"]
-    if not _is_ordered(call) or not all(isinstance(size, int) for size in value.shape):
-        return False
-    size = value.shape.numel()
-    return size > 0 and _in_order(_middle(size), size, value.dtype)
+    size = call.arguments["self"].meta["val"].shape.numel()
+    return _in_order(_middle(size), size, call)
 
 
-def _in_order(k: int, size: int, dtype: torch.dtype) -> bool:
+def _in_order(k: int, size: int, call: OpCall) -> bool:
     """Whether the first ``k`` elements are had in an engine."""
-    return k <= MAX_ORDERED or is_merged(size, dtype)
+    return k <= MAX_ORDERED or is_merged(size, call.arguments["self"].meta["val"].dtype)
 
 
 def _has_rank(call: OpCall) -> bool:
-    value, k = call.arguments["self"].meta["val"], call.arguments["k"]
-    size = 1 if value.dim() == 0 else value.shape[call.arguments["dim"]]
-    if not _is_ordered(call) or not isinstance(k, int) or k < 1 or not statically_known_true(size >= k):
-        return False
-    if isinstance(size, int):
-        return size == 1 or (_in_order(min(k, size - k + 1), size, value.dtype) and reads_values(call))
-    return k <= MAX_ORDERED and reads_values(call)
+    k = call.arguments["k"]
+    return isinstance(k, int) and k >= 1 and statically_known_true(size_along(call) >= k)
+
+
+def _is_near(call: OpCall) -> bool:
+    k, size = call.arguments["k"], size_along(call)
+    return _in_order(min(k, size - k + 1), size, call) if isinstance(size, int) else k <= MAX_ORDERED
+
+
+_ORDERED = Requires("floating-point, int32 or int64 elements", _is_ordered)
+_AT_MOST = f"at most {MAX_SORTED} elements, of float64 at most {2 * MAX_ORDERED}"
+_MEDIAN = (
+    _ORDERED,
+    STATIC,
+    Requires("at least one element along the dimension", lambda call: bool(size_along(call) > 0)),
+    Requires(f"{_AT_MOST}, along the dimension", _has_median),
+    OPEN_INDICES,
+)
+_WHOLE_MEDIAN = (
+    _ORDERED,
+    Requires("known sizes", _knows_sizes),
+    Requires("at least one element", lambda call: bool(call.arguments["self"].meta["val"].shape.numel() > 0)),
+    Requires(_AT_MOST, _has_whole_median),
+)
+_KTH = (
+    _ORDERED,
+    Requires("a known k, and that the dimension is known to have as many elements", _has_rank),
+    Requires(f"a k of at most {MAX_ORDERED}, which counts from the nearer end of a known size, or {_AT_MOST}", _is_near),
+    OPEN_INDICES,
+)
 
 
 ORDER_STATISTICS: dict[Callable[..., Any], Decomposition] = {
-    aten.median.default: Decomposition(_over_all(_median), _has_whole_median),
-    aten.nanmedian.default: Decomposition(_over_all(_nanmedian), _has_whole_median),
-    aten.median.dim: Decomposition(_over_dimension(_median), _has_median),
-    aten.nanmedian.dim: Decomposition(_over_dimension(_nanmedian), _has_median),
-    aten.kthvalue.default: Decomposition(kthvalue, _has_rank),
+    aten.median.default: Decomposition(_over_all(_median), limits=_WHOLE_MEDIAN),
+    aten.nanmedian.default: Decomposition(_over_all(_nanmedian), limits=_WHOLE_MEDIAN),
+    aten.median.dim: Decomposition(_over_dimension(_median), limits=_MEDIAN),
+    aten.nanmedian.dim: Decomposition(_over_dimension(_nanmedian), limits=_MEDIAN),
+    aten.kthvalue.default: Decomposition(kthvalue, limits=_KTH),
 }

@@ -7,17 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.fx
 
 from torchkiln_core.call import OpCall
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
-from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
+from torchkiln_core.rejection import Requires
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
+from torchkiln_lowering.decompositions.table import ONLY_FIRST, Decomposition
 
 aten = torch.ops.aten
-
-
-def _only_first(call: OpCall) -> bool:
-    return floating(call) and used_outputs(call.node) in (frozenset(), frozenset({0}))
 
 
 def _both_floating(call: OpCall) -> bool:
@@ -173,23 +169,27 @@ _ENGINE_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _gives_floats(call: OpCall) -> bool:
-    """Whether the result has a dtype of engines, and every argument is a tensor or a known number."""
-    items = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in call.arguments.values()]
-    return call.outputs[0].dtype in _ENGINE_FLOATS and all(isinstance(item, (torch.Tensor, int, float)) for item in items)
+    return call.outputs[0].dtype in _ENGINE_FLOATS
+
+
+_FLOATING = (FLOATING,)
+_BOTH_FLOATING = (Requires("two tensors of one floating-point dtype", _both_floating),)
+_GIVES_FLOATS = (Requires("a result of float32, float16 or bfloat16", _gives_floats),)
+_KNOWN = Requires("a known number", lambda call: isinstance(call.arguments["other"], (int, float)))
 
 
 POINTWISE: dict[Callable[..., Any], Decomposition] = {
-    aten.log1p.default: Decomposition(log1p, floating),
-    aten.expm1.default: Decomposition(expm1, floating),
-    aten.softplus.default: Decomposition(softplus, floating),
-    aten.log_sigmoid_forward.default: Decomposition(log_sigmoid, _only_first),
-    aten.mish.default: Decomposition(mish, floating),
-    aten.gelu.default: Decomposition(gelu, floating),
-    aten.exp2.default: Decomposition(exp2, floating),
-    aten.hypot.default: Decomposition(hypot, _both_floating),
+    aten.log1p.default: Decomposition(log1p, limits=_FLOATING),
+    aten.expm1.default: Decomposition(expm1, limits=_FLOATING),
+    aten.softplus.default: Decomposition(softplus, limits=_FLOATING),
+    aten.log_sigmoid_forward.default: Decomposition(log_sigmoid, limits=(FLOATING, ONLY_FIRST)),
+    aten.mish.default: Decomposition(mish, limits=_FLOATING),
+    aten.gelu.default: Decomposition(gelu, limits=_FLOATING),
+    aten.exp2.default: Decomposition(exp2, limits=_FLOATING),
+    aten.hypot.default: Decomposition(hypot, limits=_BOTH_FLOATING),
     aten.signbit.default: Decomposition(signbit),
-    aten.copysign.Tensor: Decomposition(copysign, _gives_floats),
-    aten.copysign.Scalar: Decomposition(copysign, _gives_floats),
-    aten.erfc.default: Decomposition(erfc, _gives_floats),
-    aten.logaddexp.default: Decomposition(logaddexp, _both_floating),
+    aten.copysign.Tensor: Decomposition(copysign, limits=_GIVES_FLOATS),
+    aten.copysign.Scalar: Decomposition(copysign, limits=(*_GIVES_FLOATS, _KNOWN)),
+    aten.erfc.default: Decomposition(erfc, limits=_GIVES_FLOATS),
+    aten.logaddexp.default: Decomposition(logaddexp, limits=_BOTH_FLOATING),
 }

@@ -10,8 +10,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.numbers import number_like
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 from torchkiln_lowering.decompositions.windows import Axis, along, arange, column, floor_div, largest, windowed
 
@@ -79,14 +80,22 @@ def _means(x: torch.Tensor, dim: int, axis: Axis) -> Any:
     return aten.squeeze.dim(aten.div.Tensor(total, along(length, dim, wide.dim())), dim + 1)
 
 
-def _adapts(call: OpCall) -> bool:
-    """Axes of known sizes, or of one window: that is the whole axis, which must not be empty."""
+def _knows_windows(call: OpCall) -> bool:
+    return all(isinstance(out, int) and out > 0 for out in call.arguments["output_size"])
+
+
+def _knows_axes(call: OpCall) -> bool:
+    """One window is the whole axis, which must not be empty."""
     wanted: Any = call.arguments["output_size"]
-    value = call.arguments["self"].meta["val"]
-    if not floating(call) or not all(isinstance(out, int) and out > 0 for out in wanted):
-        return False
-    sizes = value.shape[-len(wanted) :]
+    sizes = call.arguments["self"].meta["val"].shape[-len(wanted) :]
     return all(statically_known_true(size > 0) and (isinstance(size, int) or out == 1) for size, out in zip(sizes, wanted, strict=True))
+
+
+_ADAPTS = (
+    FLOATING,
+    Requires("a known output_size without 0", _knows_windows),
+    Requires("known sizes of the axes, but for those with one window, none of them 0", _knows_axes),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +158,21 @@ def _max_pool(spatial: int) -> Decomposition:
         axes = _strided(spatial, self, (kernel_size, stride, padding, dilation), ceil_mode)
         return largest(self, [Axis(axis.size, axis.out, axis.kernel, axis.table) for axis in axes])
 
-    def applies(call: OpCall) -> bool:
-        """Planes of known sizes."""
-        value, *settings, ceil_mode = call.arguments.values()
-        x = value.meta["val"]
-        if not all(isinstance(size, int) and size > 0 for size in x.shape[-spatial:]):
-            return False
-        return all(axis.has_elements() for axis in _strided(spatial, x, settings, ceil_mode))
+    def is_static(call: OpCall) -> bool:
+        return all(isinstance(size, int) and size > 0 for size in call.arguments["self"].meta["val"].shape[-spatial:])
 
-    return Decomposition(max_pool, applies)
+    def has_elements(call: OpCall) -> bool:
+        value, *settings, ceil_mode = call.arguments.values()
+        return all(axis.has_elements() for axis in _strided(spatial, value.meta["val"], settings, ceil_mode))
+
+    static = Requires("planes of known sizes that are not empty", is_static)
+    return Decomposition(max_pool, limits=(static, Requires("windows, none of which lies in the padding alone", has_elements)))
 
 
 POOLS: dict[Callable[..., Any], Decomposition] = {
     **dict.fromkeys(
         (aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default),
-        Decomposition(adaptive_max_pool, _adapts),
+        Decomposition(adaptive_max_pool, limits=_ADAPTS),
     ),
     **dict.fromkeys(
         (
@@ -171,7 +180,7 @@ POOLS: dict[Callable[..., Any], Decomposition] = {
             *(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default),
             *(aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool3d.default),
         ),
-        Decomposition(adaptive_avg_pool, _adapts),
+        Decomposition(adaptive_avg_pool, limits=_ADAPTS),
     ),
     aten.max_pool2d_with_indices.default: _max_pool(2),
     aten.max_pool3d_with_indices.default: _max_pool(3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 
 aten = torch.ops.aten
 
@@ -23,3 +24,7 @@ def floating(call: OpCall) -> bool:
     """Whether the first tensor argument is real floating point."""
     first = next(iter(call.arguments.values()))
     return isinstance(value := first.meta["val"], torch.Tensor) and value.dtype.is_floating_point
+
+
+FLOATING = Requires("floating-point elements", floating)
+"""The limit of decompositions of real floating-point functions."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompose import MAX_CALLS
 from torchkiln_lowering.decompositions.table import Decomposition
 
@@ -83,15 +84,34 @@ class _Cell:
         return aten.slice.Tensor(gates, 1, which * self._hidden, (which + 1) * self._hidden)
 
 
-def _unrolls(call: OpCall) -> bool:
-    """One dtype (under autocast there are several), nothing dropped, and a number of steps that is known and not too large."""
-    input, hx, params, layers = (call.arguments[name] for name in ("input", "hx", "params", "num_layers"))
-    dtypes = {item.meta["val"].dtype for item in (input, *hx, *params)}
-    steps = input.meta["val"].shape[1 if call.arguments["batch_first"] else 0]
-    if len(dtypes) > 1 or not isinstance(steps, int) or (call.arguments["train"] and call.arguments["dropout"] > 0 and layers > 1):
-        return False
-    cells = layers * (2 if call.arguments["bidirectional"] else 1)
-    return steps > 0 and (steps + 1) * cells * _CALLS <= MAX_CALLS
+def _has_one_dtype(call: OpCall) -> bool:
+    """Under autocast there are several."""
+    input, hx, params = (call.arguments[name] for name in ("input", "hx", "params"))
+    return len({item.meta["val"].dtype for item in (input, *hx, *params)}) == 1
 
 
-RECURRENT: dict[Callable[..., Any], Decomposition] = {aten.lstm.input: Decomposition(lstm, _unrolls)}
+def _drops_nothing(call: OpCall) -> bool:
+    return not (call.arguments["train"] and call.arguments["dropout"] > 0 and call.arguments["num_layers"] > 1)
+
+
+def _steps(call: OpCall) -> Any:
+    return call.arguments["input"].meta["val"].shape[1 if call.arguments["batch_first"] else 0]
+
+
+def _knows_steps(call: OpCall) -> bool:
+    return isinstance(_steps(call), int) and _steps(call) > 0
+
+
+def _is_short(call: OpCall) -> bool:
+    cells = call.arguments["num_layers"] * (2 if call.arguments["bidirectional"] else 1)
+    return bool((_steps(call) + 1) * cells * _CALLS <= MAX_CALLS)
+
+
+_UNROLLS = (
+    Requires("one dtype of inputs, states and weights", _has_one_dtype),
+    Requires("no dropout", _drops_nothing),
+    Requires("a known number of steps", _knows_steps),
+    Requires(f"(steps + 1) * layers * directions <= {MAX_CALLS // _CALLS}", _is_short),
+)
+
+RECURRENT: dict[Callable[..., Any], Decomposition] = {aten.lstm.input: Decomposition(lstm, limits=_UNROLLS)}

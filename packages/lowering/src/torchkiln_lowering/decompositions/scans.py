@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.pointwise import log1p_of_decay
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, floating, widened
+from torchkiln_lowering.decompositions.sorting import STATIC
 from torchkiln_lowering.decompositions.table import Decomposition
 
 aten = torch.ops.aten
@@ -90,21 +92,14 @@ def _log_add_exp(earlier: torch.Tensor, later: torch.Tensor) -> Any:
     return aten.add.Tensor(larger, log1p_of_decay(aten.sub.Tensor(earlier, later)))
 
 
-def _is_static(call: OpCall) -> bool:
-    value = call.arguments["self"].meta["val"]
-    return value.dim() == 0 or isinstance(value.shape[call.arguments["dim"]], int)
+def _is_ordered(call: OpCall) -> bool:
+    return floating(call) or call.arguments["self"].meta["val"].dtype in INTEGERS
 
 
-def _compares(call: OpCall) -> bool:
-    return _is_static(call) and (floating(call) or call.arguments["self"].meta["val"].dtype in INTEGERS)
-
-
-def _adds(call: OpCall) -> bool:
-    return _is_static(call) and floating(call)
-
+_ORDERED = (STATIC, Requires("floating-point, int32, int64 or bool elements", _is_ordered))
 
 SCANS: dict[Callable[..., Any], Decomposition] = {
-    aten.cummax.default: Decomposition(_running(aten.gt.Tensor, float("inf")), _compares),
-    aten.cummin.default: Decomposition(_running(aten.lt.Tensor, float("-inf")), _compares),
-    aten.logcumsumexp.default: Decomposition(logcumsumexp, _adds),
+    aten.cummax.default: Decomposition(_running(aten.gt.Tensor, float("inf")), limits=_ORDERED),
+    aten.cummin.default: Decomposition(_running(aten.lt.Tensor, float("-inf")), limits=_ORDERED),
+    aten.logcumsumexp.default: Decomposition(logcumsumexp, limits=(STATIC, FLOATING)),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchkiln_lowering.decompositions.precision import as_dtype, floating, widened
+from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 
 aten = torch.ops.aten
@@ -52,8 +52,8 @@ def logsumexp(x: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -> tor
 
 
 SOFTMAX: dict[Callable[..., Any], Decomposition] = {
-    aten._softmax.default: Decomposition(softmax, floating),
-    aten._log_softmax.default: Decomposition(log_softmax, floating),
-    aten._safe_softmax.default: Decomposition(safe_softmax, floating),
-    aten.logsumexp.default: Decomposition(logsumexp, floating),
+    aten._softmax.default: Decomposition(softmax, limits=(FLOATING,)),
+    aten._log_softmax.default: Decomposition(log_softmax, limits=(FLOATING,)),
+    aten._safe_softmax.default: Decomposition(safe_softmax, limits=(FLOATING,)),
+    aten.logsumexp.default: Decomposition(logsumexp, limits=(FLOATING,)),
 }

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.precision import as_dtype
-from torchkiln_lowering.decompositions.table import Decomposition, used_outputs
+from torchkiln_lowering.decompositions.table import Decomposition, reads_first
 
 aten = torch.ops.aten
 
@@ -120,7 +121,8 @@ def _number_before(first: torch.Tensor, second: torch.Tensor, descending: bool) 
     return aten.where.self(aten.isnan.default(first), of_nan, place)
 
 
-def _size(call: OpCall) -> Any:
+def size_along(call: OpCall) -> Any:
+    """The size of the dimension ``dim``; that of a tensor without dimensions is 1."""
     value = call.arguments["self"].meta["val"]
     return 1 if value.dim() == 0 else value.shape[call.arguments["dim"]]
 
@@ -130,28 +132,63 @@ def is_merged(size: Any, dtype: torch.dtype) -> bool:
     return isinstance(size, int) and MAX_ORDERED < size <= MAX_SORTED and dtype in _DTYPES
 
 
-def reads_values(call: OpCall) -> bool:
-    """Whether nobody reads the indices: those of equal elements PyTorch leaves open, but for a stable sort."""
-    return used_outputs(call.node) in (frozenset(), frozenset({0}))
+def _knows_size(call: OpCall) -> bool:
+    return isinstance(size_along(call), int)
 
 
-def _sorts(call: OpCall) -> bool:
-    dtype, size = call.arguments["self"].meta["val"].dtype, _size(call)
-    if not isinstance(size, int) or size < 2:
-        return isinstance(size, int)
-    stable = call.arguments.get("stable") is True
-    return (stable or reads_values(call)) and (is_merged(size, dtype) or (dtype == torch.bool and size <= MAX_SORTED))
+def _is_trivial(call: OpCall) -> bool:
+    """Whether there is nothing to order."""
+    return _knows_size(call) and bool(size_along(call) < 2)
 
 
-def _takes(call: OpCall) -> bool:
-    value, k = call.arguments["self"].meta["val"], call.arguments["k"]
-    if value.dim() == 0:
-        return bool(k == 1)
-    return isinstance(k, int) and k > MAX_ORDERED and is_merged(_size(call), value.dtype) and reads_values(call)
+def _is_left(call: OpCall) -> bool:
+    """Whether no layer orders the elements."""
+    size = size_along(call)
+    is_bool = call.arguments["self"].meta["val"].dtype == torch.bool
+    return bool(is_bool or _is_trivial(call) or not isinstance(size, int) or size > MAX_ORDERED)
 
+
+def _takes_many(call: OpCall) -> bool:
+    """Whether no layer gives as many elements."""
+    k = call.arguments["k"]
+    return bool(call.arguments["self"].meta["val"].dim() == 0 or not isinstance(k, int) or k > MAX_ORDERED)
+
+
+def _takes_known(call: OpCall) -> bool:
+    k = call.arguments["k"]
+    return isinstance(k, int) and (call.arguments["self"].meta["val"].dim() > 0 or k == 1)
+
+
+def _is_ordered(call: OpCall) -> bool:
+    return _is_trivial(call) or call.arguments["self"].meta["val"].dtype in (*_DTYPES, torch.bool)
+
+
+def _is_numeric(call: OpCall) -> bool:
+    return _is_trivial(call) or call.arguments["self"].meta["val"].dtype in _DTYPES
+
+
+STATIC = Requires("a known size of the dimension", _knows_size)
+"""The limit of decompositions whose steps depend on the size."""
+OPEN_INDICES = Requires(
+    "that nobody reads its indices, which PyTorch leaves open among equal elements", lambda call: _is_trivial(call) or reads_first(call)
+)
+"""The limit of decompositions that find other indices than PyTorch."""
+_SHORT = Requires(f"at most {MAX_SORTED} elements along the dimension", lambda call: bool(size_along(call) <= MAX_SORTED))
+_STABLE = Requires(
+    "stable=True, or that nobody reads its indices, which PyTorch leaves open among equal elements",
+    lambda call: call.arguments.get("stable") is True or OPEN_INDICES.holds(call),
+)
+_SORTS = (STATIC, Requires("float32, float16, bfloat16, int32, int64 or bool elements", _is_ordered), _SHORT, _STABLE)
+_TAKES = (
+    Requires("a known k, which is 1 where there are no dimensions", _takes_known),
+    STATIC,
+    Requires("float32, float16, bfloat16, int32 or int64 elements", _is_numeric),
+    _SHORT,
+    OPEN_INDICES,
+)
 
 SORTING: dict[Callable[..., Any], Decomposition] = {
-    aten.sort.default: Decomposition(sort, _sorts),
-    aten.sort.stable: Decomposition(sort_stable, _sorts),
-    aten.topk.default: Decomposition(topk, _takes),
+    aten.sort.default: Decomposition(sort, _is_left, limits=_SORTS),
+    aten.sort.stable: Decomposition(sort_stable, _is_left, limits=_SORTS),
+    aten.topk.default: Decomposition(topk, _takes_many, limits=_TAKES),
 }

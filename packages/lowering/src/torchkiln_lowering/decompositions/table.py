@@ -14,6 +14,7 @@ import torch.fx
 from torch._ops import OpOverload
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 
 Target = Callable[..., Any]
 _ONLY_OURS = frozenset({torch.ops.aten.lstm.input})
@@ -36,19 +37,41 @@ def always(call: OpCall) -> bool:
     return True
 
 
+def reads_first(call: OpCall) -> bool:
+    """Whether nobody reads a result but the first."""
+    return used_outputs(call.node) in (frozenset(), frozenset({0}))
+
+
+ONLY_FIRST = Requires("that nobody reads a result but the first", reads_first)
+"""The limit of decompositions that make no other result."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decomposition:
     """A function with the operator's ATen signature, and the calls it is right for.
 
     Attributes:
         function: Functional torch code. Results that no call of the operator reads may be ``None``.
-        applies: Decides from the call's arguments and metadata.
+        applies: Decides from the call's arguments and metadata which calls it is for. The others are left to converters and to PyTorch's
+            decompositions, without a word.
         origin: Who wrote it: ``torchkiln``, ``user``, ``torch`` (its tables) or ``composite`` (the operator's own kernel).
+        limits: What it requires of those calls. A call that stays in PyTorch is reported with the first that does not hold.
     """
 
     function: Callable[..., Any]
     applies: Callable[[OpCall], bool] = always
     origin: str = "torchkiln"
+    limits: tuple[Requires, ...] = ()
+
+    def takes(self, call: OpCall) -> bool:
+        """Whether it is right for a call."""
+        return self.applies(call) and all(limit.holds(call) for limit in self.limits)
+
+    def problem(self, call: OpCall) -> str | None:
+        """What it requires that a call does not satisfy, or ``None``, as for calls that it is not for."""
+        if not self.applies(call):
+            return None
+        return next((problem for limit in self.limits if (problem := limit.problem(call)) is not None), None)
 
 
 def _no_rules() -> Mapping[Target, Decomposition]:
@@ -77,12 +100,17 @@ class Decompositions:
         kept = {target: rule for target, rule in self.rules.items() if target not in targets}
         return Decompositions(MappingProxyType(kept), self.excluded | frozenset(targets))
 
+    def problem(self, call: OpCall) -> str | None:
+        """What the rule for a call's operator requires that the call does not satisfy, or ``None``."""
+        rule = self.rules.get(call.target)
+        return None if rule is None else rule.problem(call)
+
     def candidates(self, call: OpCall) -> tuple[Decomposition, ...]:
         """The decompositions that fit a call, best first."""
         if call.target in self.excluded:
             return ()
         rule = self.rules.get(call.target)
-        own = (rule,) if rule is not None and rule.applies(call) else ()
+        own = (rule,) if rule is not None and rule.takes(call) else ()
         return own if call.target in _ONLY_OURS or _rounds_otherwise(call) else own + _of_torch(call.target)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchkiln_core.call import OpCall
+from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.precision import as_dtype
 from torchkiln_lowering.decompositions.table import Decomposition
 
@@ -15,8 +16,14 @@ aten = torch.ops.aten
 
 
 def _is_bool(call: OpCall) -> bool:
-    value = call.arguments["self"].meta["val"]
-    return bool(value.dtype == torch.bool and value.dim() > 0)
+    return bool(call.arguments["self"].meta["val"].dtype == torch.bool)
+
+
+_DIMENSIONS = Requires("truth values of at least one dimension", lambda call: bool(call.arguments["self"].meta["val"].dim() > 0))
+
+
+def _of_truths(function: Callable[..., Any]) -> Decomposition:
+    return Decomposition(function, _is_bool, limits=(_DIMENSIONS,))
 
 
 def any_of(self: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
@@ -47,10 +54,10 @@ def _whole(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 TRUTHS: dict[Callable[..., Any], Decomposition] = {
-    aten.amax.default: Decomposition(any_of, _is_bool),
-    aten.amin.default: Decomposition(all_of, _is_bool),
-    aten.max.default: Decomposition(_whole(aten.max.default), _is_bool),
-    aten.min.default: Decomposition(_whole(aten.min.default), _is_bool),
-    aten.max.dim: Decomposition(_with_index(aten.max.dim), _is_bool),
-    aten.min.dim: Decomposition(_with_index(aten.min.dim), _is_bool),
+    aten.amax.default: _of_truths(any_of),
+    aten.amin.default: _of_truths(all_of),
+    aten.max.default: _of_truths(_whole(aten.max.default)),
+    aten.min.default: _of_truths(_whole(aten.min.default)),
+    aten.max.dim: _of_truths(_with_index(aten.max.dim)),
+    aten.min.dim: _of_truths(_with_index(aten.min.dim)),
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from torchkiln_core import Rejection
 
-_CONVERTER = "register a converter for it with the entry point torchkiln.converters, or use another operator"
+_CONVERTER = (
+    "change the call where the message says what its decomposition requires, register a converter for it with the entry point "
+    "torchkiln.converters, or use another operator"
+)
 _CALL = "change the call to what the message expects, or register a converter that takes it"
 _FIXES = {
     "no-converter": _CONVERTER,
