@@ -10,6 +10,7 @@ as a test.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -99,12 +100,11 @@ def _attempt(step: Step, values: Sequence[T]) -> T | None:
     operands = [values[index] for index in step.operands]
     if step.name in IN_PLACE and (_overlaps(operands[0]) or _shares(*operands)):
         return None
-    try:
+    with warnings.catch_warnings(action="ignore"), contextlib.suppress(RuntimeError, IndexError, ValueError):
         # On copies first: a call that fails on its way has written by then.
         result = step.run({index: values[index].clone() for index in step.operands})
         return step.run(values) if result.numel() <= 1000 and result.dim() <= 5 else None
-    except (RuntimeError, IndexError, ValueError):
-        return None
+    return None
 
 
 def _overlaps(x: T) -> bool:
