@@ -101,7 +101,9 @@ MOVED = frozenset({"conv", "embedding"})
 """Programs with a constant on the host, whose move to a GPU stays in PyTorch there."""
 OLDER = frozenset({"pad by a size"})
 """Programs that older releases of torch export with a call that stays in PyTorch."""
-GUARDED = frozenset({"unflatten", "slice by halves", "slice by negative bounds and steps", "narrow", "ceil of a quotient", "relations"})
+GUARDED = frozenset(
+    {"unflatten", "slice by halves", "slice by negative bounds and steps", "narrow", "ceil of a quotient", "relations", "pool, then merge"}
+)
 """Programs that torch exports for a part of the range only: it asks whether a quotient of sizes is 1, or which size is larger."""
 
 

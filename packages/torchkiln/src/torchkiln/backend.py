@@ -63,7 +63,7 @@ def torchkiln(
         if not trains:
             tracing.enter_context(_keep_composites(compiler))
 
-        def infer(graph: torch.fx.GraphModule, _: Sequence[Any]) -> JitProgram:
+        def infer(graph: torch.fx.GraphModule) -> JitProgram:
             # The graph is traced, and lowering decomposes what converters refuse, for which it needs the operators' own kernels.
             tracing.close()
             return _compile_forward(compiler, graph, _weight_positions(trained=False))
@@ -73,7 +73,7 @@ def torchkiln(
             list(example_inputs),
             fw_compiler=lambda graph, _: _compile_forward(compiler, graph, _weight_positions(trained=True)),
             bw_compiler=functools.partial(_run_in_pytorch, compiler),
-            inference_compiler=infer,
+            inference_compiler=lambda graph, _: infer(graph),
             decompositions={},
         )
     return CapturedGraph(compiled, compiler.in_pytorch(graph.forward))
