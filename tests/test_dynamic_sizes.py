@@ -49,6 +49,9 @@ PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
     "sort": lambda x, y: y.sort(-1).values,
     "resize to a size": lambda x, y: F.interpolate(x[:, None, :, :2], size=(x.shape[1] + 1, 4)),
     "resize by a factor": lambda x, y: F.interpolate(x[None], scale_factor=2.0, mode="bilinear"),
+    "resize by a fraction": lambda x, y: F.interpolate(x[None], scale_factor=1.5, mode="nearest").tanh().flatten(0, 1) + 1,
+    "resize by a fraction, cubic": lambda x, y: F.interpolate(x[None], scale_factor=1.5, mode="bicubic") * 2,
+    "pool, then merge": lambda x, y: F.avg_pool1d(x.transpose(1, 2), 2, 2, 1).sort(-1).values.flatten().flip(0),
     "conv": lambda x, y: F.conv2d(torch.stack([x, -x], 1), KERNEL.to(x.device), padding=1),
     "pool": lambda x, y: F.max_pool2d(F.pad(x, (0, 0, 1, 1)), 2, 1) + F.avg_pool2d(F.pad(x, (0, 0, 1, 1)), 2, 1),
     "attention": lambda x, y: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True),
@@ -78,13 +81,29 @@ PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
     "an item as a size": lambda x, y: torch.arange(index(y, 5).amax().item(), device=y.device) * 2 + 1,
 }
 """``x [n, m, 4]`` and ``y [k, 4]``, each size of its own."""
-PARTLY = frozenset({"topk by a size", "nonzero", "mask", "rows by a mask", "unique", "repeat_interleave", "item", "an item as a size"})
+PARTLY = frozenset(
+    {
+        "topk by a size",
+        "resize by a fraction",
+        "resize by a fraction, cubic",
+        "pool, then merge",
+        "nonzero",
+        "mask",
+        "rows by a mask",
+        "unique",
+        "repeat_interleave",
+        "item",
+        "an item as a size",
+    }
+)
 """Programs of which a call stays in PyTorch."""
 MOVED = frozenset({"conv", "embedding"})
 """Programs with a constant on the host, whose move to a GPU stays in PyTorch there."""
 OLDER = frozenset({"pad by a size"})
 """Programs that older releases of torch export with a call that stays in PyTorch."""
-GUARDED = frozenset({"unflatten", "slice by halves", "slice by negative bounds and steps", "narrow", "ceil of a quotient", "relations"})
+GUARDED = frozenset(
+    {"unflatten", "slice by halves", "slice by negative bounds and steps", "narrow", "ceil of a quotient", "relations", "pool, then merge"}
+)
 """Programs that torch exports for a part of the range only: it asks whether a quotient of sizes is 1, or which size is larger."""
 
 

@@ -2,20 +2,25 @@
 
     python tools/fuzz.py --programs 500 [--seed 1] [--rounds 20] [--build] [--capture dynamic] [--json fuzz.json]
 
-A program has 3 to 30 calls over tensors of random shapes and dtypes: arithmetic, reductions, views, joins, indices, and in-place edits of
-values, of views of them and of arguments. Values are shared, and several are returned. Results, what became of the arguments, and the
-structure must equal eager's. A program that does not is shrunk and printed, so that it can be kept as a test.
+A program has 3 to 30 calls over tensors of random shapes and dtypes: those of ``fuzz_calls.py`` and ``fuzz_layers.py``, among them edits in
+place of values, of views of them and of arguments. Values are shared, and several are returned, or all that no other call reads. Results,
+what became of the arguments, and the structure must equal eager's. A program that does not is shrunk and printed, so that it can be kept
+as a test.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import fuzz_calls
+import fuzz_layers
 import torch
+from fuzz_calls import IN_PLACE, Binary, Unary
 from fuzz_rounds import arguments_of, options_of, run_rounds
 from hypothesis import strategies as st
 from opinfo_call import Capture, NotCaptured, SampleCall, compile_call
@@ -24,96 +29,10 @@ from torchkiln import Report
 from torchkiln_testing import OpClass, assert_same
 
 T = torch.Tensor
+UNARY: Mapping[str, Unary] = {**fuzz_calls.UNARY, **fuzz_layers.UNARY}
+BINARY: Mapping[str, Binary] = {**fuzz_calls.BINARY, **fuzz_layers.BINARY}
 SHAPES = ((3, 4), (4,), (1, 4), (2, 3, 4), (3, 1), ())
-DTYPES = (torch.float32, torch.int64, torch.bool)
-_LIMIT = 3.0
-
-
-def _float(x: T) -> T:
-    return x if x.is_floating_point() else x.to(torch.float32)
-
-
-def _number(x: T) -> T:
-    return x.to(torch.int64) if x.dtype is torch.bool else x
-
-
-def _bounded(x: T) -> T:
-    """Keeps numbers small, so that no rounding grows and no integer overflows."""
-    return _number(x).clamp(-64, 64)
-
-
-def _write(x: T, value: T) -> T:
-    x.copy_(value.expand(x.shape).to(x.dtype))
-    return x
-
-
-def _add_in_place(x: T, y: T) -> T:
-    return x.logical_xor_(y.expand(x.shape).bool()) if x.dtype is torch.bool else x.add_(y.expand(x.shape).to(x.dtype))
-
-
-UNARY: Mapping[str, Callable[[T], T]] = {
-    "neg": lambda x: -_number(x),
-    "abs": lambda x: _number(x).abs(),
-    "relu": lambda x: torch.relu(_number(x)),
-    "tanh": lambda x: torch.tanh(_float(x)),
-    "exp": lambda x: torch.exp(_float(x).clamp(-_LIMIT, _LIMIT)),
-    "sigmoid": lambda x: torch.sigmoid(_float(x)),
-    "gelu": lambda x: torch.nn.functional.gelu(_float(x)),
-    "log1p": lambda x: torch.log1p(_float(x).abs()),
-    "to float": lambda x: x.to(torch.float32),
-    "to int": lambda x: (_float(x) * 4).clamp(-64, 64).to(torch.int32).to(torch.int64) if not x.is_floating_point() else _number(x > 0.37),
-    "positive": lambda x: _number(x) > 0,
-    "softmax": lambda x: torch.softmax(_float(x), -1),
-    "layer_norm": lambda x: torch.nn.functional.layer_norm(_float(x), x.shape[-1:]) if x.dim() else _float(x),
-    "cumsum": lambda x: torch.cumsum(_bounded(x), 0),
-    "sum": lambda x: _bounded(x).sum(-1, keepdim=True) if x.dim() else _number(x),
-    "sum all": lambda x: _bounded(x).sum(),
-    "mean": lambda x: _float(x).mean(0) if x.dim() else _float(x),
-    "amax": lambda x: _number(x).amax(-1) if x.dim() else _number(x),
-    "any": lambda x: x.any(-1) if x.dim() else x.bool(),
-    "transpose": lambda x: x.transpose(0, -1) if x.dim() else x,
-    "flatten": lambda x: x.reshape(-1),
-    "view": lambda x: x.reshape(1, *x.shape),
-    "unsqueeze": lambda x: x.unsqueeze(-1),
-    "squeeze": lambda x: x.squeeze(),
-    "select": lambda x: x.select(0, -1),
-    "slice": lambda x: x[1:],
-    "step": lambda x: x[..., ::2],
-    "narrow": lambda x: x.narrow(-1, 0, max(x.shape[-1] - 1, 1)),
-    "flip": lambda x: x.flip(0),
-    "roll": lambda x: x.roll(1, -1),
-    "expand": lambda x: x.expand(2, *x.shape),
-    "diagonal": lambda x: x.diagonal(),
-    "split": lambda x: torch.split(x, 2)[-1],
-    "unbind": lambda x: x.unbind(0)[0],
-    "pad": lambda x: torch.nn.functional.pad(_number(x), (1, 0)),
-    "clone": lambda x: x.clone(),
-    "zero_": lambda x: x.zero_(),
-    "fill_": lambda x: x.fill_(1),
-    "relu_": lambda x: x.relu_() if x.dtype is not torch.bool else x.logical_not_(),
-    "mul_": lambda x: x.mul_(2).clamp_(-64, 64) if x.dtype is not torch.bool else x.logical_and_(x),
-    "write row": lambda x: _write(x[0], x[-1]),
-    "increment slice": lambda x: _add_in_place(x[..., :1], x[..., -1:]),
-}
-BINARY: Mapping[str, Callable[[T, T], T]] = {
-    "add": lambda x, y: _bounded(x) + _bounded(y),
-    "sub": lambda x, y: _bounded(x) - _bounded(y),
-    "mul": lambda x, y: _bounded(x) * _bounded(y),
-    "div": lambda x, y: _float(x) / (_float(y).abs() + 1),
-    "floor_divide": lambda x, y: _bounded(x).to(torch.int64) // (y.bool().to(torch.int64) * 3 - 5) if not x.is_floating_point() else x,
-    "maximum": lambda x, y: torch.maximum(_number(x), _number(y)),
-    "where": lambda x, y: torch.where(x.bool() if x.dtype is torch.bool else x > 0.37, y, torch.zeros_like(y)),
-    "equal": lambda x, y: x == y if not (x.is_floating_point() or y.is_floating_point()) else x > 0.37,
-    "and": lambda x, y: x.bool() & y.bool() if x.dtype is torch.bool else _number(x),
-    "cat": lambda x, y: torch.cat([x, y.to(x.dtype)], 0),
-    "stack": lambda x, y: torch.stack([x, y.to(x.dtype)]),
-    "matmul": lambda x, y: torch.tanh(_float(x)) @ torch.tanh(_float(y)),
-    "gather": lambda x, y: x.index_select(0, (y.reshape(-1)[:3].bool()).to(torch.int64)),
-    "masked_fill": lambda x, y: x.masked_fill(y.bool() if y.dtype is torch.bool else y > 0.37, 0),
-    "copy_": _write,
-    "add_": _add_in_place,
-}
-IN_PLACE = frozenset({"zero_", "fill_", "relu_", "mul_", "write row", "increment slice", "copy_", "add_"})
+DTYPES = (torch.float32, torch.int64, torch.int32, torch.bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +69,7 @@ class FuzzProgram:
         for number, (shape, dtype) in enumerate(self.arguments):
             count = int(torch.Size(shape).numel())
             whole = ((torch.arange(count) * 7 + 3 * number) % 23 - 11).reshape(shape)
-            made.append(whole % 3 == 0 if dtype is torch.bool else whole / 4 if dtype.is_floating_point else whole)
+            made.append(whole % 3 == 0 if dtype is torch.bool else whole / 4 if dtype.is_floating_point else whole.to(dtype))
         return made
 
 
@@ -170,8 +89,10 @@ def programs(draw: Callable[[Any], Any]) -> FuzzProgram:
                 values.append(result)
                 steps.append(step)
                 break
-    returned = draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=3, unique=True))
-    return FuzzProgram(arguments, tuple(steps), tuple({*returned, len(values) - 1}))
+    returned = {*draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=3, unique=True)), len(values) - 1}
+    if draw(st.booleans()):
+        returned |= {*range(len(arguments), len(values))}.difference(*(step.operands for step in steps))
+    return FuzzProgram(arguments, tuple(steps), tuple(sorted(returned)))
 
 
 def _attempt(step: Step, values: Sequence[T]) -> T | None:
@@ -179,12 +100,11 @@ def _attempt(step: Step, values: Sequence[T]) -> T | None:
     operands = [values[index] for index in step.operands]
     if step.name in IN_PLACE and (_overlaps(operands[0]) or _shares(*operands)):
         return None
-    try:
+    with warnings.catch_warnings(action="ignore"), contextlib.suppress(RuntimeError, IndexError, ValueError):
         # On copies first: a call that fails on its way has written by then.
         result = step.run({index: values[index].clone() for index in step.operands})
         return step.run(values) if result.numel() <= 1000 and result.dim() <= 5 else None
-    except (RuntimeError, IndexError, ValueError):
-        return None
+    return None
 
 
 def _overlaps(x: T) -> bool:

@@ -123,6 +123,18 @@ def test_a_symbol_that_nothing_determines():
         net.size_tensor((half,))
 
 
+@pytest.mark.parametrize("text", ["m//2", "3*(m//2) + 2", "n*(m//2 + 1)", "2*n*k*(m//2)", "n*k*(m//2) + n*k", "max(n*k*(m//2), 4)"])
+def test_a_part_is_read_where_its_symbol_is_not_known(text):
+    symbols = Symbols({"n": 5, "m": 4, "k": 2})
+    net = symbols.network()
+    net.input("x", torch.int8, (symbols.ints["n"] * symbols.ints["k"], symbols.ints["m"] // 2 + 1, symbols.ints["n"]))
+    size = symbols.size(text)
+    net.output("sizes", net.size_tensor((size,)))
+    for at in ({"n": 5, "m": 4, "k": 2}, {"n": 3, "m": 7, "k": 5}):
+        [got] = Interpreter(net)(torch.zeros(at["n"] * at["k"], at["m"] // 2 + 1, at["n"], dtype=torch.int8))
+        assert got.tolist() == [evaluate(size, symbols.values(at))]
+
+
 @pytest.mark.parametrize("text", ["8*n*m", "2*n*m - 1", "n*m + 3", "n*m*k", "max(6*n*m, 2)", "(2*n*m + k)//3"])
 def test_a_product_is_reached_from_a_multiple_of_it(text):
     symbols = Symbols({"n": 5, "m": 4, "k": 2})

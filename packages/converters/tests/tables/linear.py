@@ -140,6 +140,9 @@ NORMALIZATION = [
     partial(aten.group_norm.default, rand(5, 6, 4, 3), 3, rand(6), rand(6), dynamic=((0, 0),), weights=(1, 2)),
     reduced(aten.group_norm.default, rand(2, 6, 4), 2),
     partial(aten.group_norm.default, rand(2, 6), 2, rand(6), rand(6)),
+    # Groups of one element: eager subtracts products with 1 / sqrt(eps), which round the less the smaller the elements are.
+    partial(aten.group_norm.default, rand(2, 6) / 512, 6, rand(6), rand(6)),
+    partial(aten.group_norm.default, rand(3, 2, 1) / 512, 2, rand(2), rand(2), dynamic=((0, 0),)),
     reduced(aten.group_norm.default, rand(2, 6, 3, 2, 2), 1, rand(6), rand(6), weights=(1, 2)),
     partial(aten.native_group_norm.default, rand(2, 6, 4, 3), rand(6), rand(6), 2, 6, 12, 3, 1e-5, results=(0,), weights=(1, 2)),
     reduced(aten.rms_norm.default, rand(5, 3, 6), [6], rand(6), 1e-6, dynamic=((0, 0),), weights=(1,)),

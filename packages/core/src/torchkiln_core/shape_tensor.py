@@ -58,7 +58,7 @@ def _write(net: Network, size: sympy.Expr) -> Value:
     if size.is_Integer:
         return net.constant(torch.tensor([int(size)], dtype=torch.int64))
     found = _read(net, size)
-    if found is None and isinstance(size, (sympy.Add, sympy.Mul)) and not _determines(net, size):
+    if found is None and not isinstance(size, sympy.Symbol) and not all(_determines(net, part) for part in size.args):
         found = _write_through(net, size)
     if found is not None:
         return found
@@ -89,9 +89,8 @@ def _read(net: Network, size: sympy.Expr) -> Value | None:
 
 
 def _write_through(net: Network, size: sympy.Expr) -> Value | None:
-    """``size`` by way of a dimension of an input, where its symbols are not known one by one."""
-    dims = dict.fromkeys(dim for value in net.inputs for dim in value.shape if not isinstance(dim, int))
-    for way in through(size, dims):
+    """``size`` by way of a dimension of an input, where its parts are not known one by one."""
+    for way in through(size, _dims(net)):
         if _determines(net, way.factor):
             moved = _binary(net, ElementwiseOp.SUB, _write(net, way.known), way.subtrahend)
             part = _binary(net, ElementwiseOp.FLOOR_DIV, moved, way.divisor)
@@ -106,13 +105,22 @@ def _binary(net: Network, op: ElementwiseOp, left: Value, right: int) -> Value:
     return left if right == neutral else net.add(Elementwise(op), left, _write(net, sympy.Integer(right)))
 
 
+def _dims(net: Network) -> dict[sympy.Expr, None]:
+    """The dimensions of inputs that are no numbers, each once."""
+    return dict.fromkeys(dim for value in net.inputs for dim in value.shape if not isinstance(dim, int))
+
+
 def _determines(net: Network, size: sympy.Expr) -> bool:
-    """Whether a dimension of an input determines each symbol, or an input holds it."""
-    plain = {dim for value in net.inputs for dim in (*value.shape, *(value.sizes or ())) if isinstance(dim, sympy.Symbol)}
-    if size.free_symbols <= plain:
+    """Whether dimensions of inputs, and what inputs hold, determine ``size``: its symbols, its parts, or one by way of another."""
+    known = {*_dims(net), *(held for value in net.inputs for held in value.sizes or ())}
+    if size in known or size.free_symbols <= known:
         return True
-    lines = (linear(dim) for value in net.inputs for dim in value.shape)
-    return {symbol.name for symbol in size.free_symbols - plain} <= {line[2] for line in lines if line is not None}
+    lines = {line[2] for line in map(linear, _dims(net)) if line is not None}
+    if {symbol.name for symbol in size.free_symbols - known} <= lines:
+        return True
+    if isinstance(size, sympy.Symbol):
+        return False
+    return all(_determines(net, part) for part in size.args) or any(_determines(net, way.factor) for way in through(size, _dims(net)))
 
 
 def _solve(net: Network, symbol: sympy.Symbol) -> Value:

@@ -15,7 +15,7 @@ from torchkiln_core.rejection import SupportOracle
 from torchkiln_lowering.debug import value_check
 from torchkiln_lowering.decompose import decompose, every_call
 from torchkiln_lowering.decompositions.standard import standard_decompositions
-from torchkiln_lowering.decompositions.table import Decompositions
+from torchkiln_lowering.decompositions.table import Decompositions, Target
 from torchkiln_lowering.lift import lift_attributes
 from torchkiln_lowering.limits import LoweredOracle
 from torchkiln_lowering.passes.autocast import autocast
@@ -60,6 +60,11 @@ class AtenLowering:
         self._pipeline = pipeline or default_pipeline()
         given = decompositions or _given(options.decompositions, Decompositions, "decompositions")
         self._decompositions = given or standard_decompositions()
+
+    @property
+    def targets(self) -> frozenset[Target]:
+        """The operators that a decomposition is there for which is not PyTorch's."""
+        return frozenset(self._decompositions.rules)
 
     def oracle_of(self, converters: SupportOracle) -> SupportOracle:
         """What to ask of a program that was lowered for ``converters``: as they do, but it names the limit that kept a call whole."""

@@ -7,13 +7,13 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.fx
-from torch._export.utils import _special_op_to_preserve_cia
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
@@ -59,13 +59,21 @@ def torchkiln(
     compiler = Compiler(Options.from_keywords(options_of(mode, options or {})))
     _tracing_context()
     trains = torch.is_grad_enabled() and any(isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs)
-    with nullcontext() if trains else _keep_composites(compiler):
+    with ExitStack() as tracing:
+        if not trains:
+            tracing.enter_context(_keep_composites(compiler))
+
+        def infer(graph: torch.fx.GraphModule) -> JitProgram:
+            # The graph is traced, and lowering decomposes what converters refuse, for which it needs the operators' own kernels.
+            tracing.close()
+            return _compile_forward(compiler, graph, _weight_positions(trained=False))
+
         compiled: Callable[..., Any] = aot_module_simplified(
             graph,
             list(example_inputs),
             fw_compiler=lambda graph, _: _compile_forward(compiler, graph, _weight_positions(trained=True)),
             bw_compiler=functools.partial(_run_in_pytorch, compiler),
-            inference_compiler=lambda graph, _: _compile_forward(compiler, graph, _weight_positions(trained=False)),
+            inference_compiler=lambda graph, _: infer(graph),
             decompositions={},
         )
     return CapturedGraph(compiled, compiler.in_pytorch(graph.forward))
@@ -278,11 +286,11 @@ def _run_in_pytorch(compiler: Compiler, graph: torch.fx.GraphModule, fake_inputs
 
 
 def _keep_composites(compiler: Compiler) -> AbstractContextManager[Any]:
-    """Keeps composite operators that have a converter whole while the graph is traced, as export does ahead of time."""
+    """Keeps composite operators that a converter or a decomposition takes whole while the graph is traced, as export does ahead of time."""
     kept = {
         target: _special_op_to_preserve_cia
-        for target in compiler.registry.targets
-        if isinstance(target, torch._ops.OpOverload) and target._can_decompose() and not target._schema.is_mutable
+        for target in compiler.targets
+        if isinstance(target, torch._ops.OpOverload) and _is_preservable_cia_op(target)
     }
     context: AbstractContextManager[Any] = _override_composite_implicit_decomp(kept)
     return context

@@ -57,6 +57,11 @@ class Compiler:
         self._cost_model = CostModel(tf32_matrices=matrices, tf32_convolutions=convolutions, tf32_engines=engines)
         self._lowering = AtenLowering(options.lowering, _pipeline(options))
 
+    @property
+    def targets(self) -> frozenset[Callable[..., Any]]:
+        """The operators that have a converter, or a decomposition that is not PyTorch's."""
+        return frozenset(self.registry.targets) | self._lowering.targets
+
     def lower(self, program: Program) -> Program:
         """Program to a program of the operators that converters know."""
         self.debug.keep("captured.txt", lambda: _text_of(program.module))

@@ -56,7 +56,10 @@ def native_layer_norm(
 
 
 def _group_norm(net: Network, value: Value, weight: Value | None, bias: Value | None, groups: int, eps: float) -> Value:
-    """``[N, C, *]``, as ``[N, C, H, W]``: scale and bias are ``[1, C, 1, 1]``. One group spans all but the batch."""
+    """``[N, C, *]``, as ``[N, C, H, W]``: scale and bias are ``[1, C, 1, 1]``. One group spans all but the batch.
+
+    TensorRT-RTX refuses groups of one element.
+    """
     batch, channels, *spatial = value.shape
     if not isinstance(channels, int):
         raise TypeError(f"group_norm: the number of channels is symbolic: {channels}")
@@ -64,11 +67,11 @@ def _group_norm(net: Network, value: Value, weight: Value | None, bias: Value | 
     flat = value if value.rank == 4 else reshape(net, value, (batch, channels, area, 1))
     shape = (1, channels, 1, 1)
     scale, shift = _full(net, weight, 1.0, shape, value.dtype), _full(net, bias, 0.0, shape, value.dtype)
-    if groups > 1:
+    if groups > 1 and (groups < channels or area != 1):
         normal = net.add(Normalization((2, 3), eps, groups), flat, scale, shift)
         return normal if value.rank == 4 else reshape(net, normal, value.shape)
     wide = cast(net, flat, torch.float32)
-    normal = _standardized(net, wide, (1, 2, 3), eps)
+    normal = _standardized(net, wide, (1, 2, 3) if groups == 1 else (2, 3), eps)
     scaled = add(net, mul(net, normal, cast(net, scale, torch.float32)), cast(net, shift, torch.float32))
     return reshape(net, cast(net, scaled, value.dtype), value.shape)
 

@@ -164,6 +164,9 @@ class Gather(Layer):
             raise InternalError("Gather DEFAULT: batch dimensions are not part of the record; use ND")
         wide = indices.to(torch.int64)
         flat = torch.index_select(data, self.axis, wide.reshape(-1))
+        if wide.dim() == 0:
+            # A view of other sizes asks which of them divides which.
+            return flat.squeeze(self.axis)
         return flat.reshape(data.shape[: self.axis] + wide.shape + data.shape[self.axis + 1 :])
 
     def _nd(self, data: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
