@@ -26,6 +26,12 @@ def _rows(x: T) -> T:
     return torch.tanh(small(x)).reshape(-1, *x.shape[-2:])
 
 
+def _heads(x: T) -> T:
+    """``[N, 2, S, E]``."""
+    rows = _rows(x)
+    return torch.stack([rows, -rows], 1)
+
+
 def _attended(x: T, mask: T | None = None, *, is_causal: bool = False, scale: float | None = None) -> T:
     rows = _rows(x)
     return F.scaled_dot_product_attention(rows, rows.flip(-1), rows, mask, is_causal=is_causal, scale=scale)
@@ -81,7 +87,7 @@ _POOLS: Mapping[str, Unary] = {
     "avg_pool2d ceil uncounted": lambda x: F.avg_pool2d(_planes(x), 3, 2, 1, ceil_mode=True, count_include_pad=False),
     "adaptive_max_pool1d": lambda x: F.adaptive_max_pool1d(_lines(x), 3),
     "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(_planes(x), (2, 3)),
-    "adaptive_max_pool2d half": lambda x: F.adaptive_max_pool2d(_planes(x, 2), (None, 3)),
+    "adaptive_max_pool2d half": lambda x: F.adaptive_max_pool2d(_planes(x, 2), (None, 3)),  # type: ignore[arg-type]
     "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(_lines(x), 3),
     "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(_planes(x), (2, 3)),
     "adaptive_avg_pool2d large": lambda x: F.adaptive_avg_pool2d(_planes(x), (5, 3)),
@@ -114,7 +120,7 @@ _ATTENTION: Mapping[str, Unary] = {
     "attention biased": lambda x: _attended(x, _pairs(x) * 0.25),
     "attention biased beyond": lambda x: _attended(x, torch.zeros_like(_pairs(x)).masked_fill(~_seeing(x), float("-inf"))),
     "attention of one query": lambda x: F.scaled_dot_product_attention(_rows(x)[:, :1], _rows(x), _rows(x), _seeing(x)[:, :1]),
-    "attention of heads": lambda x: F.scaled_dot_product_attention(*[_rows(x).unsqueeze(1).expand(-1, 2, -1, -1)] * 3),
+    "attention of heads": lambda x: F.scaled_dot_product_attention(_heads(x), _heads(x).flip(1), _heads(x)),
     "softmax of attention": lambda x: torch.softmax(_attended(x, _seeing(x)), -1),
     "softmax of masked": lambda x: torch.softmax(_pairs(x).masked_fill(~_seeing(x), float("-inf")), -1),
     "softmax of nothing": lambda x: filled(torch.softmax(_pairs(x).masked_fill(_pairs(x) > -0.4, float("-inf")), -1)),
