@@ -49,7 +49,7 @@ PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
     "sort": lambda x, y: y.sort(-1).values,
     "resize to a size": lambda x, y: F.interpolate(x[:, None, :, :2], size=(x.shape[1] + 1, 4)),
     "resize by a factor": lambda x, y: F.interpolate(x[None], scale_factor=2.0, mode="bilinear"),
-    "resize by a fraction": lambda x, y: F.interpolate(x[None], scale_factor=1.5, mode="nearest").tanh().flatten(0, 1) + 1,
+    "resize by a fraction": lambda x, y: F.interpolate(x.transpose(1, 2), scale_factor=1.5).tanh() + 1,
     "resize by a fraction, cubic": lambda x, y: F.interpolate(x[None], scale_factor=1.5, mode="bicubic") * 2,
     "pool, then merge": lambda x, y: F.avg_pool1d(x.transpose(1, 2), 2, 2, 1).sort(-1).values.flatten().flip(0),
     "conv": lambda x, y: F.conv2d(torch.stack([x, -x], 1), KERNEL.to(x.device), padding=1),

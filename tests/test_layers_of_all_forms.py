@@ -15,7 +15,7 @@ from torchkiln_testing import OpClass, assert_same
 
 T = torch.Tensor
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-BELOW_3D = (torch.float32, torch.float16)
+NOT_BFLOAT16 = (torch.float32, torch.float16)
 
 
 def values(*shape: int) -> T:
@@ -59,31 +59,31 @@ CALLS: dict[str, tuple[Callable[[T, Any], Any], tuple[int, ...], tuple[torch.dty
     "conv_transpose2d": (
         lambda x, held: F.conv_transpose2d(x, held.kernel_2d, held.bias, padding=(1, 0), output_padding=(0, 1), dilation=2, groups=2),
         (3, 6, 5, 4),
-        BELOW_3D,
+        NOT_BFLOAT16,
         OpClass.MATMUL,
     ),
     "conv_transpose3d": (
         lambda x, held: F.conv_transpose3d(x, held.kernel_3d, held.bias, stride=2, output_padding=(1, 0, 1), groups=2),
         (3, 6, 2, 3, 3),
-        BELOW_3D,
+        NOT_BFLOAT16,
         OpClass.MATMUL,
     ),
     "conv_transpose1d, strided and dilated": (
         lambda x, held: F.conv_transpose1d(x, held.kernel_1d, held.bias[:2], stride=3, padding=1, output_padding=2, dilation=2),
         (3, 6, 5),
-        FLOATS,
+        NOT_BFLOAT16,
         OpClass.MATMUL,
     ),
     "conv_transpose2d, strided and dilated": (
         lambda x, held: F.conv_transpose2d(x, held.kernel_2d, held.bias, (2, 3), (1, 0), (1, 3), groups=2, dilation=(2, 4)),
         (3, 6, 5, 4),
-        BELOW_3D,
+        NOT_BFLOAT16,
         OpClass.MATMUL,
     ),
     "conv_transpose3d, strided and dilated": (
         lambda x, held: F.conv_transpose3d(x, held.kernel_3d, held.bias, (2, 3, 2), (1, 0, 0), (0, 1, 2), groups=2, dilation=(2, 2, 3)),
         (3, 6, 2, 3, 3),
-        BELOW_3D,
+        NOT_BFLOAT16,
         OpClass.MATMUL,
     ),
     "avg_pool1d": (lambda x, _: F.avg_pool1d(x, 3, 2, 1, True, False), (3, 6, 9), FLOATS, OpClass.REDUCTION),

@@ -14,7 +14,7 @@ import torch
 from torchkiln_converters import ConverterRegistry, NetworkConverter, builtin_converters
 from torchkiln_core import BuildOptions, Network
 from torchkiln_core.stages import Engine
-from torchkiln_testing import OpCase
+from torchkiln_testing import OpCase, trace_call
 
 _REGISTRY = ConverterRegistry(builtin_converters())
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -46,14 +46,18 @@ def _over_dtypes(case: OpCase) -> Iterator[OpCase]:
         return
     for dtype in _FLOATS:
         eager = dtype is torch.float32 or case.op not in _EAGER_HAS_FLOAT32_ONLY
-        engine = dtype is not torch.bfloat16 or not _is_transposed_3d(case)
+        engine = dtype is not torch.bfloat16 or not _has_no_kernel_in_bfloat16(case)
         if dtype in _REGISTRY[case.op].support.dtypes and eager and engine:
             yield case.with_floats(dtype)
 
 
-def _is_transposed_3d(case: OpCase) -> bool:
-    """Whether it is a transposed ``convolution`` of three dimensions, which a rule refuses in bfloat16."""
-    return case.op is _aten.convolution.default and case.args[6] and case.args[0].dim() == 5
+def _has_no_kernel_in_bfloat16(case: OpCase) -> bool:
+    """Whether it is a transposed convolution of three dimensions, or with a stride and a dilation, which rules refuse in bfloat16."""
+    if "conv" not in str(case.op):
+        return False
+    arguments = trace_call(case).call.arguments
+    both = all(any(step > 1 for step in arguments.get(name, ())) for name in ("stride", "dilation"))
+    return bool(arguments.get("transposed", "transpose" in str(case.op))) and (case.args[0].dim() == 5 or both)
 
 
 CASES = list(_tables())

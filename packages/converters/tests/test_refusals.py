@@ -72,7 +72,11 @@ def test_a_convolution_with_stride_and_dilation_is_taken(registry, stride, dilat
     operands = (torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3), None)
     assert _refusal(registry, OpCase(aten.convolution.default, (*operands, stride, [0, 0], dilation, transposed, [0, 0], 1))) is None
     if transposed:
-        assert _refusal(registry, OpCase(aten.conv_transpose2d.input, (*operands, stride, [0, 0], [0, 0], 1, dilation))) is None
+        case = OpCase(aten.conv_transpose2d.input, (*operands, stride, [0, 0], [0, 0], 1, dilation))
+        assert _refusal(registry, case) is None
+        refusal = _refusal(registry, case.with_floats(torch.bfloat16))
+        assert (refusal is None) is (max(stride) == 1)
+        assert refusal is None or "no kernel in bfloat16" in refusal.message
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

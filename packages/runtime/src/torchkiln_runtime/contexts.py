@@ -19,6 +19,8 @@ from torchkiln_runtime.shapes import Shapes
 KernelSpecialization: TypeAlias = Literal["eager", "lazy", "none"]
 """When kernels for the sizes of a dynamic engine are compiled: before the first run, meanwhile general ones run, or never."""
 
+_KEEP_OUT = "keep the calls that the message hints at in PyTorch by torch_executed_ops=, or compile in another dtype"
+
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
@@ -58,6 +60,7 @@ class Context:
         self._output_names = [output_name(index) for index in range(len(plan.outputs))]
         self._done = new_event()
         self._last_stream: int | None = None
+        self._has_run = False
         self._workspace: torch.Tensor | None = None
         self.shapes: Shapes | None = None
 
@@ -76,6 +79,7 @@ class Context:
         if shapes == self.shapes:
             return
         self.shapes = None
+        self._has_run = False
         for index in self._dynamic:
             if not self._raw.set_input_shape(self._input_names[index], shapes[index]):
                 raise InternalError(f"input {self._plan.inputs[index].name}: TensorRT refuses shape {list(shapes[index])}\n{self._said()}")
@@ -91,7 +95,8 @@ class Context:
         """Enqueues a run on ``stream`` with the addresses of inputs and outputs.
 
         Raises:
-            InternalError: TensorRT does not run.
+            BuildError: TensorRT does not run the first time at these shapes: it compiles kernels then, or finds that it has none.
+            InternalError: It does not later.
         """
         raw = self._raw
         for name, address in zip(self._input_names, inputs, strict=True):
@@ -99,7 +104,9 @@ class Context:
         for name, address in zip(self._output_names, outputs, strict=True):
             raw.set_tensor_address(name, address)
         if not raw.execute_async_v3(stream.cuda_stream):
-            raise InternalError(f"engine: {self._library.name} did not run\n{self._said()}")
+            message = f"engine: {self._library.name} did not run\n{self._said()}"
+            raise InternalError(message) if self._has_run else BuildError(message, fix=_KEEP_OUT)
+        self._has_run = True
 
     def run_with_workspace(self, inputs: list[int], outputs: list[int], stream: torch.cuda.Stream) -> None:
         """As ``run``, in scratch memory of torch's allocator: in a CUDA graph capture that is memory of the graph.
@@ -192,7 +199,7 @@ class ContextFactory:
                 raise BuildError(
                     f"engine: expected {self._library.name} to compile kernels for {torch.cuda.get_device_name()}, got no execution context"
                     f"\n{log.text}",
-                    fix="keep the calls that the message hints at in PyTorch by torch_executed_ops=, or compile in another dtype",
+                    fix=_KEEP_OUT,
                 )
         return raw
 

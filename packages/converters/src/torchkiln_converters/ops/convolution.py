@@ -32,6 +32,13 @@ def _begins_inside(call: OpCall) -> bool:
     )
 
 
+def _is_run_by_a_kernel(call: OpCall) -> bool:
+    """TensorRT-RTX 1.6 on sm_90 compiles no kernel of some that are dilated, between casts from and to bfloat16."""
+    if not call.arguments.get("transposed", True) or fake(call, "input").dtype is not torch.bfloat16:
+        return True
+    return all(step == 1 for step in call.arguments["stride"]) or all(step == 1 for step in call.arguments["dilation"])
+
+
 _TRANSPOSED_3D = FLOATS - {torch.bfloat16}
 """TensorRT-RTX 1.6 on sm_90 has no kernel of a transposed 3-d convolution in bfloat16, nor of one in float32 between casts."""
 
@@ -46,7 +53,10 @@ def _at(values: list[int], dim: int) -> int:
 
 
 _ONE_DTYPE = same_dtype("input", "weight", "bias")
-_TRANSPOSED = Requires("a padding that leaves some of the transposed convolution", _begins_inside, "static")
+_TRANSPOSED = (
+    Requires("a padding that leaves some of the transposed convolution", _begins_inside, "static"),
+    Requires("float32 or float16 to transpose with a stride and a dilation: TensorRT has no kernel in bfloat16", _is_run_by_a_kernel),
+)
 _KERNEL = Requires("float32 or float16 to transpose in three dimensions: TensorRT has no kernel in bfloat16", _has_a_kernel)
 
 
@@ -136,7 +146,7 @@ def _write_transposed(
 
 @converter(
     aten.convolution.default,
-    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, _TRANSPOSED, _KERNEL)),
+    Support(dtypes=FLOATS, ranks=range(3, 6), rules=(_ONE_DTYPE, *_TRANSPOSED, _KERNEL)),
 )
 def convolution(
     net: Network,
@@ -221,9 +231,9 @@ conv3d = converter(aten.conv3d.default, _by_rank(5))(_conv)
 conv1d_named = converter(aten.conv1d.padding, _by_rank(3).requiring(_STATIC_KERNEL))(_conv_named)
 conv2d_named = converter(aten.conv2d.padding, _by_rank(4).requiring(_STATIC_KERNEL))(_conv_named)
 conv3d_named = converter(aten.conv3d.padding, _by_rank(5).requiring(_STATIC_KERNEL))(_conv_named)
-conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(_TRANSPOSED))(_conv_transpose)
-conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(_TRANSPOSED))(_conv_transpose)
-conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5, _TRANSPOSED_3D).requiring(_TRANSPOSED))(_conv_transpose)
+conv_transpose1d = converter(aten.conv_transpose1d.default, _by_rank(3).requiring(*_TRANSPOSED))(_conv_transpose)
+conv_transpose2d = converter(aten.conv_transpose2d.input, _by_rank(4).requiring(*_TRANSPOSED))(_conv_transpose)
+conv_transpose3d = converter(aten.conv_transpose3d.input, _by_rank(5, _TRANSPOSED_3D).requiring(*_TRANSPOSED))(_conv_transpose)
 
 
 @converter(
