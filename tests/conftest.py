@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
+
+from torchkiln_testing import eager_truth
 
 
 @pytest.fixture(autouse=True)
 def _eager_truth() -> Iterator[None]:
-    """Without TF32 in convolutions, which is no truth for fp32, and without cuDNN's attention.
-
-    Of a row that a bool mask hides whole, cuDNN's attention gives values of no meaning, where all other kernels of PyTorch give 0.
-    """
-    cudnn_attention = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
+    with eager_truth():
+        yield

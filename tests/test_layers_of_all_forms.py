@@ -71,7 +71,7 @@ CALLS: dict[str, tuple[Callable[[T, Any], Any], tuple[int, ...], tuple[torch.dty
     "conv_transpose1d, strided and dilated": (
         lambda x, held: F.conv_transpose1d(x, held.kernel_1d, held.bias[:2], stride=3, padding=1, output_padding=2, dilation=2),
         (3, 6, 5),
-        NOT_BFLOAT16,
+        FLOATS,
         OpClass.MATMUL,
     ),
     "conv_transpose2d, strided and dilated": (

@@ -72,11 +72,22 @@ def test_a_convolution_with_stride_and_dilation_is_taken(registry, stride, dilat
     operands = (torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3), None)
     assert _refusal(registry, OpCase(aten.convolution.default, (*operands, stride, [0, 0], dilation, transposed, [0, 0], 1))) is None
     if transposed:
-        case = OpCase(aten.conv_transpose2d.input, (*operands, stride, [0, 0], [0, 0], 1, dilation))
-        assert _refusal(registry, case) is None
-        refusal = _refusal(registry, case.with_floats(torch.bfloat16))
-        assert (refusal is None) is (max(stride) == 1)
-        assert refusal is None or "no kernel in bfloat16" in refusal.message
+        assert _refusal(registry, OpCase(aten.conv_transpose2d.input, (*operands, stride, [0, 0], [0, 0], 1, dilation))) is None
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "has_bias", "taken"),
+    [((8, 16), 1, False, True), ((16, 8), 2, False, True), ((8, 16), 2, False, False), ((64, 3), 1, False, False), ((3, 4), 1, True, True)],
+)
+def test_a_transposed_convolution_in_bfloat16_has_full_channels_or_a_bias(registry, channels, groups, has_bias, taken):
+    image, kernel = (torch.ones(shape, dtype=torch.bfloat16) for shape in ((1, channels[0], 4, 4), (*channels, 2, 2)))
+    bias = torch.ones(channels[1] * groups, dtype=torch.bfloat16) if has_bias else None
+    whole = OpCase(aten.convolution.default, (image, kernel, bias, [2, 2], [0, 0], [1, 1], True, [0, 0], groups))
+    for case in (whole, OpCase(aten.conv_transpose2d.input, (image, kernel, bias, [2, 2], [0, 0], [0, 0], groups))):
+        refusal = _refusal(registry, case)
+        assert (refusal is None) is taken
+        assert refusal is None or "8, 16, ... channels" in refusal.message
+        assert _refusal(registry, case.with_floats(torch.float16)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -87,7 +98,7 @@ def test_a_transposed_convolution_of_three_dimensions_is_refused_in_bfloat16(reg
     whole, plain = (OpCase(aten.convolution.default, (image, kernel, None, ones, zeros, ones, kind, zeros, 1)) for kind in (True, False))
     refused = dtype is torch.bfloat16
     assert [_refusal(registry, case) is not None for case in (transposed, whole, plain)] == [refused, refused, False]
-    assert _refusal(registry, OpCase(aten.conv_transpose2d.input, (image[:, :, 0], kernel[:, :, 0]))) is None
+    assert _refusal(registry, OpCase(aten.conv_transpose2d.input, (image[:, :, 0], kernel[:, :, 0], kernel[0, :, 0, 0, 0]))) is None
 
 
 def test_dtypes_outside_support_are_refused(registry, cases):

@@ -6,6 +6,7 @@ from torchkiln_testing.compare import assert_same, assert_same_tensor
 from torchkiln_testing.operators import OpCase, SizeOf, TracedCall, check_op, check_op_in, trace_call
 from torchkiln_testing.rewrites import assert_keeps, assert_rewrites
 from torchkiln_testing.tolerance import TOLERANCES, OpClass, Tolerance, tolerance
+from torchkiln_testing.truth import eager_truth
 
 __all__ = [
     "TOLERANCES",
@@ -20,6 +21,7 @@ __all__ = [
     "assert_same_tensor",
     "check_op",
     "check_op_in",
+    "eager_truth",
     "tolerance",
     "trace_call",
 ]

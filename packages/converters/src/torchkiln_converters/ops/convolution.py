@@ -32,11 +32,15 @@ def _begins_inside(call: OpCall) -> bool:
     )
 
 
-def _is_run_by_a_kernel(call: OpCall) -> bool:
-    """TensorRT-RTX 1.6 on sm_90 compiles no kernel of some that are dilated, between casts from and to bfloat16."""
-    if not call.arguments.get("transposed", True) or fake(call, "input").dtype is not torch.bfloat16:
+def _is_rounded_by_a_kernel(call: OpCall) -> bool:
+    """In bfloat16 the layer stands between casts. With the one behind it, where no bias comes first, it has kernels of full channels only.
+
+    Source: TensorRT-RTX 1.6 on sm_90.
+    """
+    if not call.arguments.get("transposed", True) or fake(call, "input").dtype is not torch.bfloat16 or call.arguments["bias"] is not None:
         return True
-    return all(step == 1 for step in call.arguments["stride"]) or all(step == 1 for step in call.arguments["dilation"])
+    channels, per_group = fake(call, "weight").shape[:2]
+    return statically_known_true(channels % (8 * call.arguments["groups"]) == 0) and statically_known_true(per_group % 8 == 0)
 
 
 _TRANSPOSED_3D = FLOATS - {torch.bfloat16}
@@ -55,7 +59,7 @@ def _at(values: list[int], dim: int) -> int:
 _ONE_DTYPE = same_dtype("input", "weight", "bias")
 _TRANSPOSED = (
     Requires("a padding that leaves some of the transposed convolution", _begins_inside, "static"),
-    Requires("float32 or float16 to transpose with a stride and a dilation: TensorRT has no kernel in bfloat16", _is_run_by_a_kernel),
+    Requires("a bias, or groups of 8, 16, ... channels, to transpose in bfloat16: TensorRT has no other kernel", _is_rounded_by_a_kernel),
 )
 _KERNEL = Requires("float32 or float16 to transpose in three dimensions: TensorRT has no kernel in bfloat16", _has_a_kernel)
 

@@ -164,7 +164,7 @@ def dequantize_by_tensor(net: Network, input: Value, scale: Value, zero_point: V
 
 def _restored(net: Network, input: Value, scale: Value, zero: Value | None, result: Result) -> Value:
     """``(input - zero) * scale`` with the roundings of the result's dtype, in which PyTorch computes."""
-    if zero is None and is_scalable(net, input):
+    if zero is None and is_scalable(net, input, scale):
         return cast(net, net.add(Dequantize(torch.float32), input, scale), result.dtype)
     wide = cast(net, input, result.dtype) if input.dtype is torch.int32 else widened(net, input)
     wide = cast(net, wide, torch.float32)
@@ -187,7 +187,7 @@ def dequantize_channels(net: Network, input: Value, scales: Value, zero_points: 
     """``dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, ...)``: both ``[C]``."""
     zero = None if zero_points is None else _unless_zero(net, zero_points, input.dtype is torch.int32)
     factor = cast(net, scales, torch.float32)
-    if zero is None and is_scalable(net, input):
+    if zero is None and is_scalable(net, input, factor):
         product = net.add(Dequantize(torch.float32, axis_of(axis, input.rank)), input, factor)
     else:
         wide = widened(net, input) if input.dtype in BYTES else input

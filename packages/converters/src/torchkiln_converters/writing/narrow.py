@@ -11,7 +11,7 @@ import torch
 from torchkiln_converters.support import BYTES, FP8
 from torchkiln_converters.writing.shapes import reshape
 from torchkiln_converters.writing.values import add, cast, elementwise, mul, number, sub
-from torchkiln_core import Network, Step, Value
+from torchkiln_core import ConstantValues, Network, Step, Value
 from torchkiln_core.layers import Cast, Constant, Dequantize, ElementwiseOp, Shuffle
 
 
@@ -47,9 +47,13 @@ def _last_byte(net: Network, value: Value, dtype: torch.dtype) -> Value:
     return sub(net, rest, offset) if dtype is torch.int8 else rest
 
 
-def is_scalable(net: Network, value: Value) -> bool:
-    """Whether a ``Dequantize`` layer takes the value as it is: int8 with a dimension, no constant behind layers that move it."""
-    return value.dtype is torch.int8 and value.rank > 0 and (value.constant is not None or not _is_constant(net, value))
+def is_scalable(net: Network, value: Value, scale: Value) -> bool:
+    """Whether a ``Dequantize`` layer takes the value as it is: int8 with a dimension, no constant behind layers that move it.
+
+    Of computed scales per channel TensorRT-RTX 1.6 builds engines that multiply by other ones (seen on an H200).
+    """
+    moved = value.constant is None and _is_constant(net, value)
+    return value.dtype is torch.int8 and value.rank > 0 and not moved and ConstantValues(net).knows(scale)
 
 
 def _dequantized(net: Network, value: Value) -> Value:

@@ -75,7 +75,11 @@ class Quantize(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Dequantize(Layer):
-    """``input * scale`` in ``dtype``; the scale is that of ``Quantize``. Source: TensorRT operator page "Dequantize"."""
+    """``input * scale`` in ``dtype``; the scale is that of ``Quantize``. Source: TensorRT operator page "Dequantize".
+
+    Converters give it scales that are known when the engine is built: TensorRT-RTX 1.6 builds a layer of computed scales per channel too,
+    which multiplies by other ones on sm_90.
+    """
 
     dtype: torch.dtype
     axis: int | None = None
