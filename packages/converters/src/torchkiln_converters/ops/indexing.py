@@ -11,7 +11,7 @@ from torch.utils._sympy.functions import Max, Min
 from torchkiln_converters.arrival import Result
 from torchkiln_converters.converter import converter
 from torchkiln_converters.support import INTEGERS, Support
-from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, squeeze, unsqueeze, window
+from torchkiln_converters.writing.shapes import axis_of, expand, permute, reshape, squeeze, unsqueeze, window, with_rank
 from torchkiln_converters.writing.values import add, cast, less, number, select, sized
 from torchkiln_core import Network, Size, Value
 from torchkiln_core.inference import statically_equal
@@ -85,10 +85,14 @@ def index_select(net: Network, self: Value, dim: int, index: Value) -> Value:
 
 @converter(aten.gather.default, Support(ranks=range(1, 9), arguments={"index": INTEGERS}, ignores=("sparse_grad",)))
 def gather(net: Network, self: Value, dim: int, index: Value) -> Value:
-    """``gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False)``; the data is cut to the extent of the index elsewhere."""
-    axis = axis_of(dim, self.rank)
-    wanted = tuple(have if at == axis else want for at, (have, want) in enumerate(zip(self.shape, index.shape, strict=True)))
-    return net.add(Gather(GatherMode.ELEMENT, axis), cut(net, self, wanted), index)
+    """``gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False)``; the data is cut to the extent of the index elsewhere.
+
+    A vector takes an index without dimensions too.
+    """
+    axis, whole = axis_of(dim, self.rank), with_rank(net, index, self.rank)
+    wanted = tuple(have if at == axis else want for at, (have, want) in enumerate(zip(self.shape, whole.shape, strict=True)))
+    picked = net.add(Gather(GatherMode.ELEMENT, axis), cut(net, self, wanted), whole)
+    return picked if whole is index else reshape(net, picked, index.shape)
 
 
 def cut(net: Network, value: Value, shape: Sequence[Size]) -> Value:

@@ -11,7 +11,7 @@ from torchkiln_converters.arrival import Operand
 from torchkiln_converters.converter import converter
 from torchkiln_converters.ops.indexing import coordinates_of, cut
 from torchkiln_converters.support import INTEGERS, NUMBERS, Equals, Support, fake
-from torchkiln_converters.writing.shapes import axis_of, expand
+from torchkiln_converters.writing.shapes import axis_of, expand, with_rank
 from torchkiln_converters.writing.values import cast, operand
 from torchkiln_core import Network, OpCall, Requires, Value
 from torchkiln_core.layers import Scatter, ScatterMode
@@ -24,12 +24,14 @@ _SCATTER = Support(dtypes=NUMBERS, ranks=range(1, 9), arguments={"index": INTEGE
 @converter(aten.scatter.src, replace(_SCATTER, unordered=lambda call: True))
 def scatter_src(net: Network, self: Value, dim: int, index: Value, src: Value) -> Value:
     """``scatter.src(Tensor self, int dim, Tensor index, Tensor src)``; only the part of ``src`` under the index is read."""
+    index, src = (with_rank(net, item, self.rank) for item in (index, src))
     return net.add(Scatter(ScatterMode.ELEMENT, axis_of(dim, self.rank)), self, index, cut(net, src, index.shape))
 
 
 @converter(aten.scatter.value, _SCATTER)
 def scatter_value(net: Network, self: Value, dim: int, index: Value, value: Operand) -> Value:
     """``scatter.value(Tensor self, int dim, Tensor index, Scalar value)``."""
+    index = with_rank(net, index, self.rank)
     updates = expand(net, operand(net, value, self.dtype), index.shape)
     return net.add(Scatter(ScatterMode.ELEMENT, axis_of(dim, self.rank)), self, index, updates)
 
