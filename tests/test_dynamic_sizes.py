@@ -50,6 +50,7 @@ PROGRAMS: Mapping[str, Callable[[T, T], Any]] = {
     "resize to a size": lambda x, y: F.interpolate(x[:, None, :, :2], size=(x.shape[1] + 1, 4)),
     "resize by a factor": lambda x, y: F.interpolate(x[None], scale_factor=2.0, mode="bilinear"),
     "resize by a fraction": lambda x, y: F.interpolate(x.transpose(1, 2), scale_factor=1.5).tanh() + 1,
+    "resize by two fractions": lambda x, y: F.interpolate(x[:, None], size=(torch.sym_int(x.shape[1] * 0.7 * 10), 4)).tanh() + 1,
     "resize by a fraction, cubic": lambda x, y: F.interpolate(x[None], scale_factor=1.5, mode="bicubic") * 2,
     "pool, then merge": lambda x, y: F.avg_pool1d(x.transpose(1, 2), 2, 2, 1).sort(-1).values.flatten().flip(0),
     "conv": lambda x, y: F.conv2d(torch.stack([x, -x], 1), KERNEL.to(x.device), padding=1),
@@ -85,6 +86,7 @@ PARTLY = frozenset(
     {
         "topk by a size",
         "resize by a fraction",
+        "resize by two fractions",
         "resize by a fraction, cubic",
         "pool, then merge",
         "nonzero",

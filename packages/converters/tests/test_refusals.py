@@ -233,16 +233,16 @@ def test_results_that_depend_on_the_order_of_writes_can_be_refused(case, rule, r
     assert (None if rejection is None else rejection.rule) == rule
 
 
-def test_a_size_that_an_engine_cannot_compute_is_refused_where_it_is_made(registry):
+def test_a_size_that_an_engine_cannot_compute_is_refused_where_it_is_made_and_read(registry):
     class Stretch(torch.nn.Module):
         def forward(self, x):
             return torch.arange(torch.sym_int(x.shape[0] * 1.5)) * 2
 
     program = torch.export.export(Stretch(), (torch.ones(8),), dynamic_shapes=({0: torch.export.Dim("n", min=4, max=64)},))
     calls = [OpCall.from_node(node) for node in program.graph.nodes if node.target in (aten.arange.default, aten.mul.Tensor)]
-    made, read = (registry.reject(call) for call in calls)
-    assert (made.rule, read) == ("static", None)
-    assert "whole numbers" in made.message
+    for rejection in map(registry.reject, calls):
+        assert rejection.rule == "static"
+        assert "whole numbers" in rejection.message
 
 
 def test_a_rejection_names_the_argument_and_what_was_expected(registry):

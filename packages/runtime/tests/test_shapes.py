@@ -35,22 +35,6 @@ def test_compiled_sizes_agree_with_evaluated_ones(a, b):
         assert compiled([a, b]) == evaluate(size, {"a": a, "b": b})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "math.trunc(0.75*torch.sym_float(a))",
-        "2*math.ceil(1.1*torch.sym_float(a + 1)) - 1",
-        "math.floor(a / 3)",
-        "math.trunc(torch.sym_float(a) / 1.5)",
-    ],
-)
-def test_sizes_that_floating_point_rounds_agree_with_evaluated_ones(text):
-    size = parse_size(text)
-    compiled = compile_size(size, {sympy.Symbol("a", integer=True, nonnegative=True): 0})
-    assert compiled is not None
-    assert [compiled([a]) for a in range(100)] == [evaluate(size, {"a": a}) for a in range(100)]
-
-
 def test_only_linear_sizes_give_a_symbol():
     inputs = [binding("x", "12 // n", "n // 2", "n*n", "3*(m - 1) + 5", "n + k")]
     assert find_symbols(inputs) == (("m", 0, 3),)

@@ -36,6 +36,12 @@ class Counting(transformers.utils.ModelOutput):
         type(self).made += 1
 
 
+@dataclasses.dataclass
+class Holding(transformers.utils.ModelOutput):
+    scores: torch.Tensor | None = None
+    inner: Plain | None = None
+
+
 class Named(transformers.utils.ModelOutput):
     def __init__(self, scores: torch.Tensor) -> None:
         OrderedDict.__init__(self, scores=scores)
@@ -108,6 +114,17 @@ def test_a_constructor_of_its_own_is_called():
     assert ModelOutputForm.of(transformers.utils.ModelOutput, ["scores"], 1) is None
     assert ModelOutputForm.of(OrderedDict, ["scores"], 1) is None
     assert ModelOutputForm.of(dict, ["scores"], 1) is None
+
+
+def test_a_constructor_that_is_written_in_text_is_called():
+    names: dict[str, Any] = {"Base": transformers.utils.ModelOutput, "dataclass": dataclasses.dataclass}
+    exec("@dataclass\nclass Text(Base):\n    a: object = None\n    def __init__(self, a):\n        self.a = a", names)  # noqa: S102
+    assert ModelOutputForm.of(names["Text"], ["a"], 1) is None
+
+
+def test_a_value_without_fields():
+    check(Holding(scores=ONE, inner=Plain()))
+    assert ModelOutputForm.of(Plain, [], 0) is None
 
 
 class Model(torch.nn.Module):

@@ -71,22 +71,6 @@ def test_a_fresh_process_gives_the_same_results(tmp_path: Path) -> None:
             assert_same(net(x, mask=torch.ones(2)), got, OpClass.REDUCTION)
 
 
-def test_sizes_that_floating_point_rounds_are_saved(tmp_path: Path) -> None:
-    class Grown(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.interpolate(x, scale_factor=1.5).tanh() * 2
-
-    dynamic = ({2: Dim("n", min=2, max=13)},)
-    options: dict[str, Any] = {"engine": "reference", "min_block_size": 1}
-    compiled = torchkiln.compile(Grown(), (torch.randn(1, 2, 5),), dynamic_shapes=dynamic, **options)
-    assert any(segment.kind == "engine" for segment in compiled.report.segments)
-    torchkiln.save(compiled, tmp_path / "grown.kiln")
-    loaded = torchkiln.load(tmp_path / "grown.kiln", engine="reference")
-    for size in (2, 3, 7, 13):
-        x = torch.randn(1, 2, size)
-        assert_same(Grown()(x), loaded(x))
-
-
 def test_a_loaded_module_behaves_like_the_compiled_one(tmp_path: Path) -> None:
     net, compiled = compiled_net()
     torchkiln.save(compiled, tmp_path / "net.kiln")

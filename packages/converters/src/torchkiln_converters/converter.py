@@ -53,9 +53,9 @@ class Converter(Generic[P]):
         if bound := call.node.meta.get("unbacked_bindings"):
             sizes = ", ".join(map(str, bound))
             return Rejection.of(call, "static", f"result: expected sizes that follow from those of the arguments, got {sizes}")
-        size = _unwritable(call)
+        size = _rounded(call)
         if size is not None:
-            return Rejection.of(call, "static", f"result: expected sizes of whole numbers, got {size}, which an engine cannot compute")
+            return Rejection.of(call, "static", f"expected sizes of whole numbers, got {size}, which an engine cannot compute")
         for item in self.parameters:
             raw = call.arguments[item.name]
             if raw is None and item.optional:
@@ -87,12 +87,16 @@ class Converter(Generic[P]):
         return (converted,) if isinstance(converted, Value) else tuple(converted)
 
 
-def _unwritable(call: OpCall) -> Size | None:
-    """A size that the call makes, since no argument has it, and that no layers compute."""
-    made = {size for output in call.outputs if isinstance(output, torch.Tensor) for size in sizes_of(output.shape)}
-    made = {size for size in made if not isinstance(size, int) and not free_unbacked_symbols(size) and not has_layers(size)}
+def _rounded(call: OpCall) -> Size | None:
+    """A size of an argument or result that no layers compute.
+
+    What floating point rounds stands simplified in a size, where it may round otherwise than in the program: the sizes of an engine could
+    not be checked, nor those of its results be known.
+    """
     given = {size for argument in call.arguments.values() for tensor in tensors_of(argument) for size in sizes_of(tensor.shape)}
-    return next(iter(made - given), None) if made else None
+    made = {size for output in call.outputs if isinstance(output, torch.Tensor) for size in sizes_of(output.shape)}
+    symbolic = (size for size in (*given, *made) if not isinstance(size, int) and not free_unbacked_symbols(size))
+    return next((size for size in symbolic if not has_layers(size)), None)
 
 
 def converter(

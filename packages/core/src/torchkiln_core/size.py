@@ -1,13 +1,12 @@
 """Sizes: integers, or expressions over the symbols of a program's dynamic dimensions.
 
-Saved files hold sizes as text in a small grammar (names, integers, ``+ - * // %``, ``min``, ``max``, and roundings of floating-point
-numbers, which scaled sizes are), read by walking Python's syntax tree and never by evaluating it.
+Saved files hold sizes as text in a small grammar (names, integers, ``+ - * // %``, ``min``, ``max``), read by walking Python's
+syntax tree and never by evaluating it.
 """
 
 from __future__ import annotations
 
 import ast
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, TypeAlias, cast
 
 import sympy
 import torch
-from torch.utils._sympy.functions import CeilToInt, FloatTrueDiv, FloorDiv, FloorToInt, IntTrueDiv, Max, Min, PythonMod, ToFloat, TruncToInt
+from torch.utils._sympy.functions import FloorDiv, Max, Min, PythonMod
 from torch.utils._sympy.printers import PythonPrinter
 
 from torchkiln_core.errors import InternalError, PlanFormatError
@@ -29,15 +28,8 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else FloorDiv(a, b),
     ast.Mod: lambda a, b: a % b if isinstance(a, int) and isinstance(b, int) else PythonMod(a, b),
-    ast.Div: lambda a, b: _quotient(sympy.sympify(a), sympy.sympify(b)),
 }
 _CALLS: dict[str, Callable[..., Any]] = {"max": Max, "min": Min}
-_ROUNDINGS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("math", "trunc"): TruncToInt,
-    ("math", "floor"): FloorToInt,
-    ("math", "ceil"): CeilToInt,
-    ("torch", "sym_float"): ToFloat,
-}
 
 
 def size_of(value: int | torch.SymInt) -> Size:
@@ -77,9 +69,6 @@ def evaluate(size: Size, symbols: Mapping[str, int]) -> int:
         result = size.xreplace({symbol: sympy.Integer(symbols[symbol.name]) for symbol in size.free_symbols})
     except ZeroDivisionError as error:
         raise InternalError(f"size {size}: division by zero for {dict(symbols)}") from error
-    if result.is_zero:
-        # sympy takes 0.0 for an integer, which torch's roundings then leave as it is.
-        return 0
     if not result.is_Integer:
         raise InternalError(f"size {size}: expected an integer, got {result} for {dict(symbols)}")
     return int(result)
@@ -175,22 +164,15 @@ def parse_size(text: str) -> Size:
         raise PlanFormatError(f"size {text[:80]!r}: not an integer expression") from error
     if isinstance(result, (int, sympy.Integer)):
         return int(result)
-    if not result.is_integer or result.is_Float:
+    if not result.is_integer:
         raise PlanFormatError(f"size {text[:80]!r}: expected an integer, got {result}")
     return cast(Size, result)
-
-
-def _quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    whole = a.is_integer and b.is_integer and not (a.is_Float or b.is_Float)
-    return cast(sympy.Expr, (IntTrueDiv if whole else FloatTrueDiv)(a, b))
 
 
 def _read(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value
-        case ast.Constant(value=float(value)) if math.isfinite(value):
-            return sympy.Float(value)
         case ast.Name(id=name):
             return sympy.Symbol(name, integer=True, nonnegative=True)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -199,7 +181,5 @@ def _read(node: ast.expr) -> Any:
             return _BINARY[type(op)](_read(left), _read(right))
         case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]) if name in _CALLS:
             return _CALLS[name](*(_read(arg) for arg in args))
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name), args=[arg], keywords=[]) if (module, name) in _ROUNDINGS:
-            return _ROUNDINGS[module, name](sympy.sympify(_read(arg)))
         case _:
             raise PlanFormatError(f"size: {ast.dump(node)[:80]} is not allowed in an integer expression")

@@ -40,10 +40,9 @@ class _Contexts:
         self.ready: OrderedDict[Shapes, Context] = OrderedDict()
 
     def prepare(self, shapes: Shapes, output_shapes: Shapes) -> Context:
-        """One for shapes that none is ready for: a new one, or the one that has waited longest."""
+        """One for shapes that none is ready for: a new one, or the one that has waited longest. It is ready once it has run."""
         context = self.make() if len(self.ready) < _PLAIN_CONTEXTS else self.ready.popitem(last=False)[1]
         context.prepare(shapes, output_shapes)
-        self.ready[shapes] = context
         return context
 
 
@@ -138,7 +137,8 @@ class TensorRTEngine:
         Raises:
             PlanError: Wrong number, dtype or device of inputs, or shapes captured in a CUDA graph that have not run before.
             ShapeOutOfProfile: A size outside what the plan was built for.
-            InternalError: TensorRT fails, or contradicts the record.
+            BuildError: TensorRT fails in the first run at these sizes, for which it compiles kernels.
+            InternalError: It fails later, or contradicts the record.
         """
         known = self._known
         sources = None if known is None else known.addresses(inputs)
@@ -163,7 +163,7 @@ class TensorRTEngine:
         """Runs an engine of static shapes once, on zeros and a stream of its own, and waits: kernels are compiled and loaded then.
 
         Raises:
-            InternalError: TensorRT fails.
+            BuildError: TensorRT fails.
         """
         if self._static is None:
             return
@@ -201,6 +201,7 @@ class TensorRTEngine:
                 with self._factory.first_run():
                     context = contexts.prepare(shapes, output_shapes)
                     context.run_with_workspace(sources, sinks, stream)
+                    contexts.ready[shapes] = context
                 self._factory.ran_new_shapes()
             else:
                 if lane.graphed is None:

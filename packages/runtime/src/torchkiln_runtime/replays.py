@@ -126,7 +126,7 @@ class Replays:
         """Runs once on ``stream``, launching kernels one by one, and captures the same for later calls.
 
         Raises:
-            InternalError: TensorRT does not run.
+            BuildError: TensorRT does not run.
         """
         if self._context is None:
             self._context = self._make_context()

@@ -5,23 +5,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import sympy
-from torch.utils._sympy.functions import (
-    CeilToInt,
-    FloatTrueDiv,
-    FloorDiv,
-    FloorToInt,
-    IntTrueDiv,
-    Max,
-    Min,
-    Mod,
-    PythonMod,
-    ToFloat,
-    TruncToInt,
-)
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from torchkiln_core import Binding, InternalError, ShapeOutOfProfile, Size
 from torchkiln_core.size import linear, through
@@ -32,10 +19,6 @@ Symbols: TypeAlias = tuple[tuple[str, int, int], ...]
 Range: TypeAlias = tuple[Sequence[int], Sequence[int]]
 """Smallest and largest shape."""
 Evaluator: TypeAlias = Callable[[Sequence[int]], int]
-_ROUNDINGS: Mapping[type[sympy.Expr], Callable[[float], int | float]] = MappingProxyType(
-    {TruncToInt: math.trunc, FloorToInt: math.floor, CeilToInt: math.ceil, ToFloat: float}
-)
-"""From a floating-point number to a size, and back."""
 
 
 def find_symbols(inputs: Sequence[Binding]) -> Symbols:
@@ -60,8 +43,8 @@ def compile_size(size: Size, known: Mapping[sympy.Expr, int]) -> Evaluator | Non
         size: The expression.
         known: Expressions whose value stands in the row, with their index.
     """
-    if isinstance(size, int) or size.is_Integer or size.is_Float:
-        value: Any = float(size) if isinstance(size, sympy.Float) else int(size)
+    if isinstance(size, int) or size.is_Integer:
+        value = int(size)
         return lambda row: value
     if size in known:
         return operator.itemgetter(known[size])
@@ -85,7 +68,7 @@ def _combine(size: sympy.Expr, parts: list[Evaluator]) -> Evaluator:
     match size:
         case sympy.Add():
             return lambda row: sum(part(row) for part in parts)
-        case sympy.Mul() if not any(arg.is_Rational and not arg.is_Integer for arg in size.args):
+        case sympy.Mul() if all(arg.is_integer for arg in size.args):
             return lambda row: math.prod(part(row) for part in parts)
         case Max():
             return lambda row: max(part(row) for part in parts)
@@ -95,13 +78,8 @@ def _combine(size: sympy.Expr, parts: list[Evaluator]) -> Evaluator:
             return lambda row: parts[0](row) // parts[1](row)
         case Mod() | PythonMod():
             return lambda row: parts[0](row) % parts[1](row)
-        case FloatTrueDiv() | IntTrueDiv():
-            return lambda row: parts[0](row) / parts[1](row)  # type: ignore[return-value]
         case sympy.Pow() if size.exp.is_Integer and size.exp > 0:
-            return lambda row: parts[0](row) ** parts[1](row)
-        case _ if type(size) in _ROUNDINGS:
-            rounded: Callable[[float], Any] = _ROUNDINGS[type(size)]
-            return lambda row: rounded(parts[0](row))
+            return lambda row: int(parts[0](row) ** parts[1](row))
         case _:
             raise InternalError(f"size {size}: {type(size).__name__} is not part of the size grammar")
 

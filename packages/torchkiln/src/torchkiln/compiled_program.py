@@ -28,8 +28,8 @@ class EngineCall:
 
     Args:
         engine: Gives contiguous outputs.
-        spare: Makes what runs instead where the library cannot compile kernels of the engine, which shows in its first run; ``None``
-            makes that an error.
+        spare: Makes what runs instead where the library cannot compile kernels of the engine, which shows in its first run at some sizes;
+            ``None`` makes that an error.
         layouts: For each output, the order of its dimensions in memory where eager's is another than contiguous, else ``None``: a view
             further on may depend on it.
     """
@@ -37,28 +37,38 @@ class EngineCall:
     def __init__(self, engine: Engine, layouts: Sequence[tuple[int, ...] | None], spare: Callable[[], Engine] | None) -> None:
         self.engine = engine
         self._spare = spare
+        self._instead: Engine | None = None
+        self._without_kernels: set[tuple[torch.Size, ...]] = set()
         self._layouts = [(index, order, inverse_of(order)) for index, order in enumerate(layouts) if order is not None]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Runs the engine.
+        """Runs the engine; for sizes of which it has no kernels, what runs instead.
 
         Raises:
             BuildError: The library cannot compile its kernels, and nothing is to run instead.
         """
-        try:
-            outputs = self.engine(*inputs)
-        except BuildError as error:
-            if self._spare is None:
-                raise
-            self.engine = self._spare()
-            warn_of_fallback(f"an engine runs layer by layer in PyTorch: {error}")
-            outputs = self.engine(*inputs)
+        if self._instead is not None and _shapes(inputs) in self._without_kernels:
+            outputs = self._instead(*inputs)
+        else:
+            try:
+                outputs = self.engine(*inputs)
+            except BuildError as error:
+                if self._spare is None:
+                    raise
+                self._instead = self._instead or self._spare()
+                self._without_kernels.add(_shapes(inputs))
+                warn_of_fallback(f"an engine runs layer by layer in PyTorch at the sizes of this call: {error}")
+                outputs = self._instead(*inputs)
         if not self._layouts:
             return outputs
         arranged = list(outputs)
         for index, order, inverse in self._layouts:
             arranged[index] = arrange(outputs[index], order, inverse)
         return tuple(arranged)
+
+
+def _shapes(inputs: Sequence[torch.Tensor]) -> tuple[torch.Size, ...]:
+    return tuple([tensor.shape for tensor in inputs])
 
 
 class StitchedProgram:

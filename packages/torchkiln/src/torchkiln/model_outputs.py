@@ -6,6 +6,7 @@ their values, so it is asked once, and what it made is made again: a dict with a
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class ModelOutputForm:
             context: What pytree knows of it: the names of the fields.
             count: Number of fields.
         """
-        if not _is_plain(kind):
+        if count == 0 or not _is_plain(kind):
             return None
         fields = [torch.empty(0) for _ in range(count)]
         made = pytree.SUPPORTED_NODES[kind].unflatten_fn(fields, context)
@@ -83,7 +84,7 @@ def _inherits(kind: type, base: type, name: str) -> bool:
 
 
 def _generated(kind: Any, base: Any) -> bool:
-    """Whether the constructor is that of a dataclass, around which newer releases put one of their own to rename fields."""
-    inits = (kind.__init__, getattr(kind.__init__, "__wrapped__", kind.__init__))
-    sources = {init.__code__.co_filename for init in inits if hasattr(init, "__code__")}
-    return "<string>" in sources and sources <= {"<string>", base.__init__.__code__.co_filename}
+    """Whether the constructor is what ``dataclass`` writes, around which newer releases put one of their own to rename fields."""
+    written = inspect.unwrap(kind.__init__)
+    around = written is kind.__init__ or kind.__init__.__code__.co_filename == base.__init__.__code__.co_filename
+    return around and hasattr(written, "__code__") and written.__code__.co_qualname.startswith("__create_fn__")

@@ -50,7 +50,7 @@ def _last_byte(net: Network, value: Value, dtype: torch.dtype) -> Value:
 def is_scalable(net: Network, value: Value, scale: Value) -> bool:
     """Whether a ``Dequantize`` layer takes the value as it is: int8 with a dimension, no constant behind layers that move it.
 
-    Of computed scales per channel TensorRT-RTX 1.6 builds engines that multiply by other ones (seen on an H200).
+    Of computed scales per channel TensorRT-RTX 1.6 builds engines that multiply by other ones (seen on an H200), so of none is it asked.
     """
     moved = value.constant is None and _is_constant(net, value)
     return value.dtype is torch.int8 and value.rank > 0 and not moved and ConstantValues(net).knows(scale)
