@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 import torchkiln
 from torchkiln.compiled_module import CompiledModule
-from torchkiln.compiled_program import EngineCall
 from torchkiln.fallback import compile_segments
 from torchkiln.segment_compiler import CompiledSegment, SegmentCompiler
 from torchkiln_converters import Support, converter
@@ -178,32 +176,3 @@ def test_a_division_that_moves_nothing_ends_with_the_error() -> None:
 
     with pytest.warns(torchkiln.FallbackWarning), pytest.raises(BuildError, match="always"):
         compile_segments(lambda refused: partition, fail, required=False)
-
-
-def test_sizes_without_kernels_run_on_the_spare_and_others_on_the_engine():
-    class Choosy:
-        def __init__(self):
-            self.sizes = []
-
-        def __call__(self, x):
-            self.sizes.append(len(x))
-            if len(x) == 7:
-                raise BuildError("no kernel")
-            return (x * 2,)
-
-    engine, made = Choosy(), []
-
-    def spare():
-        made.append(True)
-        return lambda x: (x + x,)
-
-    call = EngineCall(engine, (None,), spare)
-    for size in (3, 7, 3, 7, 5):
-        warned = pytest.warns(UserWarning, match="at the sizes of this call") if size == 7 and not made else contextlib.nullcontext()
-        with warned:
-            (got,) = call(torch.ones(size))
-        assert torch.equal(got, torch.full((size,), 2.0))
-    assert engine.sizes == [3, 7, 3, 5]
-    assert made == [True]
-    with pytest.raises(BuildError):
-        EngineCall(engine, (None,), None)(torch.ones(7))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import torchkiln
+from torchkiln.compiled_program import _TRIED, EngineCall
 from torchkiln.engines import EngineLoader
 from torchkiln_core import BuildError
 
@@ -64,3 +65,37 @@ def test_a_loaded_program_runs_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         monkeypatch.setattr(call, "engine", WithoutKernels())
     with pytest.warns(torchkiln.FallbackWarning, match="no kernels"):
         assert torch.equal(loaded(X), model(X))
+
+
+class WithoutSome:
+    """An engine without kernels for sizes of 7 and more, and the sizes that it was tried at."""
+
+    def __init__(self) -> None:
+        self.tried: list[int] = []
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (x,) = inputs
+        self.tried.append(len(x))
+        if len(x) >= 7:
+            raise BuildError("no kernels")
+        return (x * 2,)
+
+
+@pytest.mark.filterwarnings("ignore::torchkiln.FallbackWarning")
+def test_other_sizes_run_on_the_engine() -> None:
+    engine = WithoutSome()
+    call = EngineCall(engine, (None,), lambda: lambda x: (x + x,))  # type: ignore[arg-type,return-value]
+    for size in (3, 7, 3, 7, 5):
+        assert torch.equal(call(torch.ones(size))[0], torch.full((size,), 2.0))
+    assert engine.tried == [3, 7, 3, 5]
+
+
+@pytest.mark.filterwarnings("ignore::torchkiln.FallbackWarning")
+def test_an_engine_without_kernels_at_several_sizes_is_given_up() -> None:
+    engine = WithoutSome()
+    call = EngineCall(engine, (None,), lambda: lambda x: (x + x,))  # type: ignore[arg-type,return-value]
+    for size in range(7, 20):
+        assert torch.equal(call(torch.ones(size))[0], torch.full((size,), 2.0))
+    assert len(engine.tried) == _TRIED
+    with pytest.raises(BuildError):
+        EngineCall(engine, (None,), None)(torch.ones(7))

@@ -22,6 +22,9 @@ from torchkiln_core import BuildError, BuildOptions, Partition
 from torchkiln_core.stages import Engine
 from torchkiln_runtime import ShapeDispatch, TensorRTEngine
 
+_TRIED = 4
+"""Sets of shapes at which an engine may have no kernels before it is given up: every one takes the time of a failing compilation."""
+
 
 class EngineCall:
     """An engine as the stitched graph calls it.
@@ -53,18 +56,25 @@ class EngineCall:
             try:
                 outputs = self.engine(*inputs)
             except BuildError as error:
-                if self._spare is None:
-                    raise
-                self._instead = self._instead or self._spare()
-                self._without_kernels.add(_shapes(inputs))
-                warn_of_fallback(f"an engine runs layer by layer in PyTorch at the sizes of this call: {error}")
-                outputs = self._instead(*inputs)
+                outputs = self._replace(_shapes(inputs), error)(*inputs)
         if not self._layouts:
             return outputs
         arranged = list(outputs)
         for index, order, inverse in self._layouts:
             arranged[index] = arrange(outputs[index], order, inverse)
         return tuple(arranged)
+
+    def _replace(self, shapes: tuple[torch.Size, ...], error: BuildError) -> Engine:
+        """What runs at these shapes from now on; in place of an engine that has failed at a few, at all."""
+        if self._spare is None:
+            raise error
+        if self._instead is None:
+            warn_of_fallback(f"an engine runs layer by layer in PyTorch at sizes for which it has no kernels: {error}")
+            self._instead = self._spare()
+        self._without_kernels.add(shapes)
+        if len(self._without_kernels) == _TRIED:
+            self.engine = self._instead
+        return self._instead
 
 
 def _shapes(inputs: Sequence[torch.Tensor]) -> tuple[torch.Size, ...]:
