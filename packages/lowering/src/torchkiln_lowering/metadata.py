@@ -31,6 +31,11 @@ def known_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
     return len(left) == len(right) and all(statically_known_true(a == b) for a, b in zip(left, right, strict=True))
 
 
+def known_and_not_empty(sizes: Sequence[Any]) -> bool:
+    """Whether sizes ``[*]`` are integers, none of them 0."""
+    return all(isinstance(size, int) and size > 0 for size in sizes)
+
+
 def same_kind(left: Any, right: Any) -> bool:
     """Whether two values agree in dtype, device and shape ``[*]`` (strides may differ), or are equal symbolic integers."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):

@@ -15,6 +15,7 @@ from torchkiln_lowering.decompositions.numbers import float32, number_like
 from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 from torchkiln_lowering.decompositions.windows import Axis, along, arange, column, windowed
+from torchkiln_lowering.metadata import known_and_not_empty
 
 aten = torch.ops.aten
 
@@ -168,7 +169,7 @@ def _sizes(call: OpCall) -> tuple[Any, Any]:
 
 
 def _is_static(call: OpCall) -> bool:
-    return all(isinstance(size, int) and size > 0 for sizes in _sizes(call) for size in sizes)
+    return all(map(known_and_not_empty, _sizes(call)))
 
 
 def _limits(filter_: _Filter) -> tuple[Requires, ...]:

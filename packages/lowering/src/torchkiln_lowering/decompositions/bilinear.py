@@ -12,6 +12,7 @@ from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.precision import as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
+from torchkiln_lowering.metadata import known_and_not_empty
 
 aten = torch.ops.aten
 
@@ -46,7 +47,7 @@ def _has_floats(call: OpCall) -> bool:
 
 def _knows(weight: str) -> Requires:
     def is_known(call: OpCall) -> bool:
-        return all(isinstance(size, int) and size > 0 for size in call.arguments[weight].meta["val"].shape)
+        return known_and_not_empty(call.arguments[weight].meta["val"].shape)
 
     return Requires("a weight of known sizes, none of them 0", is_known)
 

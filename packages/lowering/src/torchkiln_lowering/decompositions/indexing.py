@@ -11,7 +11,8 @@ from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.accumulate import MAX_COMPARED, at_most, count
 from torchkiln_lowering.decompositions.precision import as_dtype
-from torchkiln_lowering.decompositions.table import Decomposition
+from torchkiln_lowering.decompositions.table import HAS_DIMENSIONS, Decomposition
+from torchkiln_lowering.metadata import known_and_not_empty
 
 aten = torch.ops.aten
 MaybeTensor = torch.Tensor | None
@@ -108,10 +109,6 @@ def unfold(self: torch.Tensor, dimension: int, size: int, step: int) -> Any:
     return aten.permute.default(shaped, [*order, dim + 1])
 
 
-def _unfolds(call: OpCall) -> bool:
-    return bool(call.arguments["self"].meta["val"].dim() > 0)
-
-
 def diagonal_scatter(self: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """``diagonal_scatter``: ``src`` ``[*, D]`` on a diagonal of ``self``."""
     first, second = dim1 % self.dim(), dim2 % self.dim()
@@ -152,7 +149,7 @@ def _has_mask(call: OpCall) -> bool:
 
 
 def _knows_source(call: OpCall) -> bool:
-    return all(isinstance(size, int) and size > 0 for size in call.arguments["source"].meta["val"].shape)
+    return known_and_not_empty(call.arguments["source"].meta["val"].shape)
 
 
 def searchsorted(
@@ -214,7 +211,7 @@ def _spans_mask(call: OpCall) -> bool:
 
 
 def _knows_sizes(call: OpCall) -> bool:
-    return all(isinstance(size, int) and size > 0 for size in call.arguments["self"].meta["val"].shape)
+    return known_and_not_empty(call.arguments["self"].meta["val"].shape)
 
 
 def empty_strided(size: Sequence[Any], stride: Sequence[Any], **settings: Any) -> Any:
@@ -228,7 +225,6 @@ def new_empty_strided(self: torch.Tensor, size: Sequence[Any], stride: Sequence[
 
 
 _ONE_HOT = (Requires("a known number of classes", _has_classes), Requires("int32 or int64 elements", _is_integer))
-_UNFOLDS = (Requires("at least one dimension", _unfolds),)
 _HAS_DIAGONAL = (Requires("a diagonal of known length", _has_diagonal),)
 _MASKS = (Requires("a mask of bool", _has_mask), Requires("a source of known sizes, none of them 0", _knows_source))
 _READS_WHOLE = (
@@ -244,7 +240,7 @@ INDEXING: dict[Callable[..., Any], Decomposition] = {
     aten.take.default: Decomposition(take),
     aten.put.default: Decomposition(_puts_anywhere),
     aten.one_hot.default: Decomposition(one_hot, limits=_ONE_HOT),
-    aten.unfold.default: Decomposition(unfold, limits=_UNFOLDS),
+    aten.unfold.default: Decomposition(unfold, limits=(HAS_DIMENSIONS,)),
     aten.diagonal_scatter.default: Decomposition(diagonal_scatter, limits=_HAS_DIAGONAL),
     aten.masked_scatter.default: Decomposition(masked_scatter, limits=_MASKS),
     aten.searchsorted.Tensor: Decomposition(searchsorted, limits=_compares("sorted_sequence")),

@@ -10,7 +10,7 @@ import torch
 from torchkiln_core.call import OpCall
 from torchkiln_core.rejection import Requires
 from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
-from torchkiln_lowering.decompositions.table import ONLY_FIRST, Decomposition
+from torchkiln_lowering.decompositions.table import HAS_DIMENSIONS, ONLY_FIRST, Decomposition
 
 aten = torch.ops.aten
 MaybeTensor = torch.Tensor | None
@@ -115,10 +115,6 @@ def _by_inference(outputs: int) -> Callable[..., Any]:
     return batch_norm
 
 
-def _has_dimensions(call: OpCall) -> bool:
-    return bool(call.arguments["self"].meta["val"].dim() > 0)
-
-
 def _static_count(call: OpCall) -> bool:
     value = call.arguments["self"].meta["val"]
     dims = call.arguments["dim"] or range(value.dim())
@@ -160,7 +156,7 @@ _NORMALIZED = (FLOATING, ONLY_FIRST)
 _INFERENCE = Requires("training=False and running statistics", _inference)
 _COUNTED = (
     FLOATING,
-    Requires("at least one dimension", _has_dimensions),
+    HAS_DIMENSIONS,
     Requires("known sizes of the dimensions that are reduced", _static_count),
 )
 

@@ -15,6 +15,7 @@ from torchkiln_lowering.decompositions.numbers import number_like
 from torchkiln_lowering.decompositions.precision import FLOATING, as_dtype, widened
 from torchkiln_lowering.decompositions.table import Decomposition
 from torchkiln_lowering.decompositions.windows import Axis, along, arange, column, floor_div, largest, windowed
+from torchkiln_lowering.metadata import known_and_not_empty
 
 aten = torch.ops.aten
 
@@ -81,7 +82,7 @@ def _means(x: torch.Tensor, dim: int, axis: Axis) -> Any:
 
 
 def _knows_windows(call: OpCall) -> bool:
-    return all(isinstance(out, int) and out > 0 for out in call.arguments["output_size"])
+    return known_and_not_empty(call.arguments["output_size"])
 
 
 def _knows_axes(call: OpCall) -> bool:
@@ -159,7 +160,7 @@ def _max_pool(spatial: int) -> Decomposition:
         return largest(self, [Axis(axis.size, axis.out, axis.kernel, axis.table) for axis in axes])
 
     def is_static(call: OpCall) -> bool:
-        return all(isinstance(size, int) and size > 0 for size in call.arguments["self"].meta["val"].shape[-spatial:])
+        return known_and_not_empty(call.arguments["self"].meta["val"].shape[-spatial:])
 
     def has_elements(call: OpCall) -> bool:
         value, *settings, ceil_mode = call.arguments.values()

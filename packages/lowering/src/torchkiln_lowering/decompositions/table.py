@@ -42,8 +42,14 @@ def reads_first(call: OpCall) -> bool:
     return used_outputs(call.node) in (frozenset(), frozenset({0}))
 
 
+def has_dimensions(call: OpCall) -> bool:
+    """Whether ``self`` has a dimension."""
+    return bool(call.arguments["self"].meta["val"].dim() > 0)
+
+
 ONLY_FIRST = Requires("that nobody reads a result but the first", reads_first)
 """The limit of decompositions that make no other result."""
+HAS_DIMENSIONS = Requires("at least one dimension", has_dimensions)
 
 
 @dataclass(frozen=True, slots=True)
